@@ -53,15 +53,14 @@ LAYERS = {
     "relay": (5, 2),
     "parts.onnx": (5, 3),
     "tir": (6, 0),
-    "parts.kernels": (6, 1),
-    "lower": (6, 2),
+    "lower": (6, 1),
     "run": (7, 0),
     "measure": (7, 1),
     "verify": (7, 2),
     "stage_log": (7, 3),
     "pipeline": (8, 0),
     "hetero_place": (8, 1),
-    "tuner": (8, 1),
+    "parts.kernels": (8, 1),
     "loading": (8, 2),
     "progress": (8, 1),
     "sharding": (8, 1),
@@ -78,6 +77,26 @@ TOP_LAYER = 9
 NOT_IMPORTED = {"cli", "demo", "hetero_place", "loading"}
 # Registries that name entries of a higher layer, with the parts they name: who asks imports them.
 REGISTRIES = {"place_options.py": {"measure"}, "model/answers.py": {"questions", "simulate"}}
+# Files of the core that still import a part; a part that gets a seam takes its own off the list.
+# `bench` leaves the package.
+IMPORT_A_PART = {
+    "__init__.py",
+    "cli/machine/profile_extras.py",
+    "cli/machine/profile_model.py",
+    "cli/models/given_inputs.py",
+    "cli/models/model_builder.py",
+    "cli/shard_model.py",
+    "cli/tvmc_plugin/tvmc_compile.py",
+    "pipeline/build_stages.py",
+    "pipeline/module_contents.py",
+    "pipeline/verification.py",
+    "sharding/plan.py",
+    "sharding/source.py",
+    "verify/disputes.py",
+    "verify/executable.py",
+    "verify/nodes.py",
+    "verify/reference.py",
+}
 _MODULE = re.compile(r"heteroplace(\.[a-z_0-9]+)+(:[A-Za-z_]\w*)?")
 # Third-party packages that a function may import: large, or not always installed.
 LATE_IMPORTS = {
@@ -233,6 +252,47 @@ def faults_inside(part: str, layer: tuple[int, int], found: Import) -> Iterator[
 def test_every_module_imports_only_from_lower_layers() -> None:
     faults = check_package(PACKAGE)
     assert not faults, "\n".join(faults)
+
+
+def files_that_import_a_part(package: Path) -> dict[str, set[str]]:
+    """Return the files outside of `parts` that import a part, or name it in a string."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(package.rglob("*.py")):
+        inner = path.relative_to(package)
+        tree = ast.parse(path.read_text())
+        names = {each.name for each in (*read_imports(tree), *read_entries(tree))}
+        parts = {name for name in names if name.startswith("heteroplace.parts.")}
+        if parts and inner.parts[0] not in ("parts", "bench"):
+            found[inner.as_posix()] = parts
+    return found
+
+
+def test_the_core_imports_no_part() -> None:
+    found = files_that_import_a_part(PACKAGE)
+    assert set(found) == IMPORT_A_PART, "the list may only shrink"
+    assert not [
+        name
+        for names in found.values()
+        for name in names
+        if name.startswith("heteroplace.parts.kernels")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "is_fault"),
+    [
+        ("run/x.py", "from heteroplace.parts.kernels import cpu_provider", True),
+        ("run/x.py", "from heteroplace.parts import kernels", True),
+        ("run/x.py", "X = 'heteroplace.parts.kernels.cpu_provider:CPU'", True),
+        ("run/x.py", "from heteroplace.registry import load_plugins", False),
+        ("parts/onnx/x.py", "from heteroplace.parts.kernels import cpu_provider", False),
+    ],
+)
+def test_an_import_of_a_part_is_seen(tmp_path: Path, file: str, text: str, is_fault: bool) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert set(files_that_import_a_part(tmp_path)) == ({file} if is_fault else set())
 
 
 def test_the_package_is_found() -> None:

@@ -14,7 +14,7 @@ _WHOLE = ("costs", "dynamic", "files", "machine", "measure", "model", "questions
           "sharding", "simulate", "transforms")  # fmt: skip
 """Folders whose modules are all told, with those below them."""
 _MODULES = {
-    "": ("errors", "hetero_place", "loading", "options", "place_options", "stats", "tuner",
+    "": ("errors", "hetero_place", "loading", "options", "place_options", "stats",
          "tvm_bridge"),
     "demo": ("networks",),
     "lower": ("executable",),
@@ -23,6 +23,7 @@ _MODULES = {
               "problem", "refinement", "registry"),
     "relay.annotate": ("reader", "sharded", "writer"),
     "relay.axes": ("rules",),
+    "parts.kernels.tuned": ("tuner",),
     "parts.onnx": ("importer", "imported_model"),
     "relay.routing": ("api", "cells", "decision", "dense", "find", "loops", "passes", "protocols"),
     "relay.shard": ("labels",),

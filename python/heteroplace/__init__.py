@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_TVM_BRIDGE, _TVM_HOOKS = "heteroplace.tvm_bridge", "heteroplace.tvm_hooks"
+_REGISTRY, _TVM_BRIDGE = "heteroplace.registry", "heteroplace.tvm_bridge"
+_TVM_HOOKS = "heteroplace.tvm_hooks"
 _WITHOUT_TVM = {
     **dict.fromkeys(("Cluster", "Device", "Link", "Memory"), "heteroplace.model.cluster"),
     **dict.fromkeys(("Task", "TaskGraph", "TaskGraphBuilder"), "heteroplace.model.graph"),
@@ -57,9 +58,10 @@ _NEEDS_TVM = {
     "load": "heteroplace.loading",
     "routing": "heteroplace.parts.routing.relay.public",
     "shard": "heteroplace.parts.parallel.sharding.api",
-    "tune": "heteroplace.parts.kernels.tuned.tuner",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
+_OF_PARTS = ("tune",)
+"""Public names that parts define; the seam `public_names` of the registry has their entries."""
 
 __all__ = [
     "Cluster",
@@ -76,6 +78,7 @@ __all__ = [
     "local_cluster",
     "save_cluster",
     *_NEEDS_TVM,
+    *_OF_PARTS,
 ]
 
 
@@ -84,9 +87,11 @@ def __getattr__(name: str) -> Any:
     if name in _WITHOUT_TVM:
         globals()[name] = getattr(import_module(_WITHOUT_TVM[name]), name)
         return globals()[name]
-    if name not in _NEEDS_TVM:
+    if name not in (*_NEEDS_TVM, *_OF_PARTS):
         raise AttributeError(f"module 'heteroplace' has no attribute {name!r}")
     import_module(_TVM_BRIDGE).require_tvm()
+    if name in _OF_PARTS:
+        return import_module(_REGISTRY).load_plugin("public_names", name)
     module = import_module(_NEEDS_TVM[name])
     return module if name in ("frontend", "routing") else getattr(module, name)
 

@@ -11,8 +11,8 @@ import numpy as np
 from executor_programs import libtvm_path
 
 from heteroplace.native.execute import Executor
-from heteroplace.native.libraries import library_algorithms
-from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel, library_workspace_bytes
+from heteroplace.native.libraries import library_algorithms, library_workspace_bytes
+from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 
 MAX_WORKSPACE = 1 << 20
 MAX_ALGORITHMS = 16

@@ -8,11 +8,8 @@ import pytest
 import tvm
 from tvm import relay
 
+from heteroplace.native.libraries import is_library_kernel, library_workspace_bytes
 from heteroplace.parts.kernels.nvidia.cudnn_convolutions import Convolution, convolution_of
-from heteroplace.parts.kernels.nvidia.library_kernels import (
-    is_library_kernel,
-    library_workspace_bytes,
-)
 
 pytestmark = pytest.mark.relay
 

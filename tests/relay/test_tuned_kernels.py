@@ -30,7 +30,7 @@ from heteroplace.parts.kernels.tuned.tuned_kernels import tuned_functions, tunin
 from heteroplace.pipeline import CostedNetwork
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.annotate.tunings import TUNINGS_ATTRIBUTE
-from heteroplace.relay.targets import TUNED_KERNELS
+from heteroplace.relay.targets import MAKER_KEYS
 from heteroplace.relay.tasks.network import Network
 from heteroplace.solve import SolveOptions
 
@@ -164,7 +164,7 @@ def test_each_target_has_a_tuned_kernel_of_its_own(network: Network) -> None:
     )
     plain, tuned = (
         [tvm.target.Target(f"llvm -keys={keys} -mcpu={each}") for each in ("haswell", "core2")]
-        for keys in ("cpu", f"{TUNED_KERNELS},cpu")
+        for keys in ("cpu", f"{MAKER_KEYS['tuned']},cpu")
     )
     at = dict(zip((task.name for task in both.graph.tasks), (2, 3), strict=True))
     tunings = {tuning_digest(kernel.function): trace_text(drawn(kernel))}

@@ -113,7 +113,7 @@ class TuneLine:
         self._line.say(f"{text} ...")
 
     def step(self, step: Any) -> None:
-        """Take a `heteroplace.parts.kernels.tuned.search.TuneStep`."""
+        """Take a `TuneStep`, as `heteroplace.tune` passes it."""
         if self._line.is_due:
             self._line.show(describe_step(step, self._budget_s))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import tvm
 
 from heteroplace.lower.items.items import lower_items
+from heteroplace.lower.kernel_provider import Tunings
 from heteroplace.lower.kernels import Kernel, KernelCalls
 from heteroplace.lower.library import KernelLibrary, compile_kernels
 from heteroplace.lower.segment_calls import lower_segments
@@ -19,7 +20,6 @@ from heteroplace.lower.segments import cut_segments
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
-from heteroplace.parts.kernels.tuned.tuned_kernels import Tunings
 from heteroplace.parts.parallel.collectives.versioned import KeptParts
 from heteroplace.parts.parallel.collectives.versions import versioned_tensors
 from heteroplace.parts.routing.lower.fixed_capacity import at_capacity

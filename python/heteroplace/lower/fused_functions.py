@@ -5,10 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
-from heteroplace.parts.kernels.cpu.filters_ahead import ask_for_filters
-from heteroplace.parts.kernels.cpu.vector_math import vector_math
-from heteroplace.parts.kernels.cpu.whole_vectors import whole_vectors
-from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.lower.kernel_provider import kernel_providers
+from heteroplace.relay.expressions import post_order
 from heteroplace.relay.targets import has_stock_kernels
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
 from heteroplace.tir.exact_math import exact_math
@@ -24,15 +22,16 @@ def finished(
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
     stay, maxima from -inf, casts to float16 that are, on a GPU functions without short cuts, and,
-    unless they are TVM's own, vector code and prefetches."""
+    unless they are TVM's own, the rewrites of kernel providers."""
     is_cpu = target.kind.name == "llvm"
     functions = half_by_float32(functions) if is_cpu else exact_math(functions)
     functions = start_folds(functions, function, is_cpu=is_cpu)
     if has_stock_kernels(target):
         return define_integers(keep_nan(functions, is_cpu=is_cpu))
     functions = define_integers(keep_nan(rounded_bytes(functions), is_cpu=is_cpu))
-    is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
-    return ask_for_filters(whole_vectors(vector_math(functions, is_softmax=is_softmax)))
+    for provider in kernel_providers().values():
+        functions = provider.finish(functions, function)
+    return functions
 
 
 def op_text(function: relay.Function) -> str:

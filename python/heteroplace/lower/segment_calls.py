@@ -17,21 +17,13 @@ from tvm.relay.backend import te_compiler
 
 from heteroplace.errors import LoweringError
 from heteroplace.lower.fused_functions import finished, function_flops, last_cause, op_text
+from heteroplace.lower.kernel_provider import Tunings, kernel_variants
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.lower.nameless import nameless
 from heteroplace.lower.segments import Segment, ValueName
 from heteroplace.lower.workspace import Workspace, kernel_workspace
-from heteroplace.model.implementations import LibraryMaker
 from heteroplace.model.kernel_rules import why_barred
-from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES
-from heteroplace.parts.kernels.nvidia.library_kernels import library_workspace_bytes
-from heteroplace.parts.kernels.rewrites.winograd import with_plain_sums
-from heteroplace.parts.kernels.tuned.tuned_kernels import (
-    Tunings,
-    tuned_functions,
-    tuned_symbol,
-    tuning_digest,
-)
+from heteroplace.native.libraries import library_workspace_bytes
 from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,
@@ -40,11 +32,7 @@ from heteroplace.relay.expressions import (
     tensor_types,
 )
 from heteroplace.relay.ranges.legal import legal_tensors
-from heteroplace.relay.targets import (
-    has_stock_kernels,
-    has_tuned_kernels,
-    library_maker,
-)
+from heteroplace.relay.targets import has_stock_kernels, variant_maker
 from heteroplace.tir.exact_floats import exact_floats
 from heteroplace.tvm_bridge import lowering_by_tvm
 
@@ -66,30 +54,24 @@ def lower_segments(
         Of tasks whose kernels are for another target than their segment, by name; the layouts are
         those of the segment.
     tunings
-        What tuners have found, for targets of tuned kernels, and the algorithms of kernels by
-        NVIDIA's libraries; other kernels of a task that is for such a target are those of its
-        segment.
+        For targets of kernel variants. A task for such a target gets its segment's kernel where
+        there is no tuning.
 
     Raises
     ------
     LoweringError
-        TVM has no implementation of an op on a target, or a task is for tuned kernels and none
-        are known.
+        TVM has no implementation of an op on a target, or a task is for kernel variants and there
+        are no tunings.
+    PluginError
+        No installed package has the kernel variants of a task.
     """
-    tuned = [task for task, target in (targets or {}).items() if has_tuned_kernels(target)]
-    if tuned and not tunings:
-        raise LoweringError(
-            f"task {tuned[0]!r} was placed with a tuned kernel, and the module has lost what was "
-            f"tuned; place the model again, or with tuned='off'"
-        )
     for task, target in (targets or {}).items():
-        maker = library_maker(target)
+        maker = variant_maker(target)
         if maker is not None and not tunings:
-            library = LIBRARIES[maker.option]
+            variants = kernel_variants(maker)
             raise LoweringError(
-                f"task {task!r} was placed with a {library.kernel} by {library.name}, and the "
-                f"module has lost the algorithms; place the model again, or with "
-                f"{library.option}='off'"
+                f"task {task!r} was placed with a {variants.description}, and the module has lost "
+                f"its tunings; place the model again, or with {variants.option}='off'"
             )
     # What is kept from earlier networks may come from other tuning records than those in force.
     te_compiler.get().clear()
@@ -163,6 +145,8 @@ class _Lowerer:
     tunings: Tunings = field(default_factory=dict)
     forwards: dict[int, ValueName] = field(default_factory=dict)
     """Values that stand for what a later segment may export, until all are known."""
+    variants: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """Symbols of kernel variants by maker, key and target."""
 
     def add_input(self, parameter: relay.Var) -> None:
         (type_,) = tensor_types(parameter.checked_type)
@@ -257,7 +241,8 @@ class _Lowerer:
         task = tasks[-1] if tasks else ""
         own = self.targets.get(task, segment.target)
         if has_stock_kernels(own) and own is not segment.target:
-            node = with_plain_sums(node, segment.plain_filters)
+            for as_stock in segment.as_stock:
+                node = as_stock(node)
             for argument in node.args:
                 if argument not in known:
                     known[argument] = (self._add_weight(argument),)
@@ -265,10 +250,8 @@ class _Lowerer:
         if "relay.reshape_only" in node.op.attrs and int(node.op.attrs["relay.reshape_only"]):
             return (self._add(types[0], alias_of=reads[0]),)
         writes = tuple(self._add(type_) for type_ in types)
-        if has_tuned_kernels(own):
-            kernel = self._lower_tuned(node.op, segment.target)
-        elif (maker := library_maker(own)) is not None:
-            kernel = self._lower_by_library(node.op, segment.target, maker)
+        if (maker := variant_maker(own)) is not None:
+            kernel = self._lower_variant(node.op, segment.target, maker)
         else:
             with own:
                 kernel = self._lower(nameless(node.op), own)
@@ -276,31 +259,26 @@ class _Lowerer:
         self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
         return writes
 
-    def _lower_tuned(self, function: relay.Function, target: tvm.target.Target) -> str:
-        """Lower as a tuner has found it; where none has, as for the target itself."""
-        with target:
-            digest = tuning_digest(function)
-            if digest not in self.tunings:
-                return self._lower(function, target)
-            symbol = tuned_symbol(digest, target)
-            if symbol not in self.kernels:
-                functions = tuned_functions(function, target, self.tunings[digest], symbol)
-                self._add_kernel(symbol, finished(functions, function, target), target, function)
-        return symbol
-
-    def _lower_by_library(
-        self, function: relay.Function, target: tvm.target.Target, maker: LibraryMaker
+    def _lower_variant(
+        self, function: relay.Function, target: tvm.target.Target, maker: str
     ) -> str:
-        """Leave a kernel to a library; what it cannot compute is as for the target itself."""
-        found = LIBRARIES[maker.option].find(function)
-        symbol = None if found is None else self.tunings.get(found.key(maker.precision, target))
-        if symbol is None:
-            with target:
+        """Lower as a kernel variant of a maker; without a tuning, as for the target itself."""
+        variants = kernel_variants(maker)
+        with target:
+            key = variants.key(function, target)
+            if key is None or key not in self.tunings:
                 return self._lower(function, target)
-        if symbol not in self.kernels:
-            workspace = Workspace(library_workspace_bytes(symbol))
-            self._note_kernel(symbol, None, target, workspace, function)
-        return symbol
+            at = maker, key, str(target)
+            if at not in self.variants:
+                symbol, functions = variants.lower(function, target, key, self.tunings[key])
+                if functions is None:
+                    workspace = Workspace(library_workspace_bytes(symbol))
+                    self._note_kernel(symbol, None, target, workspace, function)
+                else:
+                    functions = finished(functions, function, target)
+                    self._add_kernel(symbol, functions, target, function)
+                self.variants[at] = symbol
+        return self.variants[at]
 
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
         barred = why_barred(op_text(function), target.kind.name)

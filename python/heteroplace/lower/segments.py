@@ -13,28 +13,21 @@ are scheduled one by one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tvm
 from tvm import relay
 
 from heteroplace.errors import LoweringError
+from heteroplace.lower.dense_products import DenseProducts
 from heteroplace.lower.index_guards import GuardIndices
+from heteroplace.lower.kernel_provider import SegmentPasses, SharedForms, kernel_providers
 from heteroplace.lower.layout_rules import register_layout_rules
 from heteroplace.lower.quiet_argmax import register_quiet_argmax
-from heteroplace.parts.kernels.cpu.global_mean_op import GlobalMeans
-from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
-from heteroplace.parts.kernels.rewrites.gates import ComputeOnce, ScaleMaps
-from heteroplace.parts.kernels.rewrites.matrix_convolutions import MatrixConvolutions
-from heteroplace.parts.kernels.rewrites.phases import ConvolvePhases
-from heteroplace.parts.kernels.rewrites.powers import Powers
-from heteroplace.parts.kernels.rewrites.unpacked import Panels, ReadWeightsInPlace
-from heteroplace.parts.kernels.rewrites.whole_blocks import WholeBlocks
-from heteroplace.parts.kernels.rewrites.winograd import PlainFilters, Winograd
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
 from heteroplace.relay.legalize import Legalize
-from heteroplace.relay.targets import OWN_KERNELS, float_lanes, kernel_target
+from heteroplace.relay.targets import has_product_library, kernel_target
 from heteroplace.relay.tasks.kept_casts import KeptCasts
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
 from heteroplace.relay.tasks.split_tasks import SplitTasks, casts_within_tasks
@@ -65,8 +58,8 @@ class Segment:
     """For each parameter the name of the value: a model input, or what another segment exports."""
     exports: tuple[ValueName, ...]
     """For each field of the result the name under which it is known outside."""
-    plain_filters: PlainFilters
-    """Of its convolutions by Winograd's algorithm."""
+    as_stock: tuple[Callable[[relay.Call], relay.Call], ...] = ()
+    """Each removes the ops of a kernel provider from a call (`SegmentPasses.as_stock`)."""
 
 
 @dataclass
@@ -82,7 +75,7 @@ def cut_segments(
     mod: tvm.IRModule,
     targets: tuple[tvm.target.Target | None, ...],
     target_of_task: Mapping[str, int],
-    panels: Panels | None = None,
+    shared: SharedForms | None = None,
 ) -> tuple[tuple[Segment, ...], tuple[ValueName, ...]]:
     """Cut `mod` by target and optimise each segment under its own.
 
@@ -95,8 +88,8 @@ def cut_segments(
         the others.
     target_of_task
         Position in `targets` for each task.
-    panels
-        Of a module of branches: as of `ReadWeightsInPlace`.
+    shared
+        Forms of weights that the modules of branches share. None: this is the only module.
 
     Returns
     -------
@@ -109,7 +102,9 @@ def cut_segments(
     LoweringError
         An op that belongs to no task.
     """
-    register_schedules()
+    providers = kernel_providers()
+    for provider in providers.values():
+        provider.register()
     register_quiet_argmax()
     register_layout_rules()
     cutter = _Cutter(mod["main"], target_of_task, len(targets))
@@ -121,34 +116,38 @@ def cut_segments(
                 list(segment.params.values()), relay.Tuple(list(segment.exports.values()))
             )
             target = kernel_target(target)
-            plain: PlainFilters = {}
-            main = _optimise(function, target, panels, plain)
+            added = [
+                provider.segment_passes(
+                    target, None if shared is None else shared.setdefault(name, {})
+                )
+                for name, provider in providers.items()
+            ]
+            main = _optimise(function, target, added)
             names = tuple(segment.params), tuple(segment.exports)
-            segments.append(Segment(target, main, *names, plain))
+            as_stock = tuple(each.as_stock for each in added if each.as_stock is not None)
+            segments.append(Segment(target, main, *names, as_stock))
     return tuple(segments), outputs
 
 
 def _optimise(
-    function: relay.Function,
-    target: tvm.target.Target,
-    panels: Panels | None,
-    plain: PlainFilters,
+    function: relay.Function, target: tvm.target.Target, added: Sequence[SegmentPasses]
 ) -> relay.Function:
-    """Run the passes of relay.build that need the target, then FuseOps within each task."""
+    """Run the passes of relay.build that need the target, with the added ones, then FuseOps within
+    each task."""
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
     simplifier = names.index("SimplifyExprPostAlterOp")
     passes[simplifier] = casts_within_tasks(passes[simplifier])
-    # Behind Legalize, which puts casts behind the model's own.
-    own = [GuardIndices(), Legalize(), KeptCasts(), ReadWeightsInPlace(target, panels)]
-    last = []
-    if OWN_KERNELS in target.keys:
-        own = [
-            *(ScaleMaps(), MatrixConvolutions(), ConvolvePhases()),
-            *(WholeBlocks(float_lanes(target)), Powers(), *own),
-        ]
-        last = [GlobalMeans(), Winograd(plain), ComputeOnce()]
-    chosen = [*own, *passes[names.index("AlterOpLayout") :], *last]
+    is_dense = target.kind.name != "llvm" and not has_product_library(target)
+    chosen = [
+        *(step for each in added for step in each.before_legalize),
+        # KeptCasts after Legalize, which puts casts after the model's own.
+        *(GuardIndices(), Legalize(), KeptCasts()),
+        *([DenseProducts()] if is_dense else []),
+        *(step for each in added for step in each.before_layouts),
+        *passes[names.index("AlterOpLayout") :],
+        *(step for each in added for step in each.after_layouts),
+    ]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target, lowering_by_tvm():

@@ -13,29 +13,44 @@ A task may run on a twin where its kernels differ there, so equal ones are measu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from heteroplace.errors import SolverError
 from heteroplace.lower.compile import CompiledNetwork
-from heteroplace.lower.kernels import Kernel
+from heteroplace.lower.kernel_provider import KernelVariants, kernel_variants, with_held_weights
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.kernels.kernel_identity import describe_kernels
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
-from heteroplace.model.implementations import LIBRARY_MAKERS, LibraryMaker, twin_name
+from heteroplace.model.implementations import LIBRARY_MAKERS, twin_name
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
-from heteroplace.parts.kernels.nvidia.known_library_kernels import is_here, known_library_kernels
-from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES
-from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
-from heteroplace.parts.kernels.tuned.known_tunings import known_tunings
-from heteroplace.parts.kernels.tuned.tuned_kernels import tuning_digest
 from heteroplace.place_options import PlaceOptions
+from heteroplace.registry import has_plugin, load_plugin
 from heteroplace.relay.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.relay.tasks.network import Network
+from heteroplace.run.devices import missing_devices
+
+
+class SearchedVariants(KernelVariants, Protocol):
+    """Kernel variants, and where their tunings come from."""
+
+    def find_tunings(
+        self, network: Network, cluster: Cluster, options: CostOptions
+    ) -> Mapping[str, str]:
+        """Return the tunings for the kernels of a network; empty: there are none.
+
+        Raises
+        ------
+        CostStoreError
+            The store cannot be used.
+        SolverError, ExecutionError, LoweringError
+            The search is not possible here; the message says why.
+        """
 
 
 def with_asked_makers(
@@ -46,7 +61,8 @@ def with_asked_makers(
     if options.plan_in is not None:
         return network, cluster  # those of the plan are there already
     makers = ["tvm"] if options.kernels == "best" else []
-    if options.may_be_tuned and not has_one_implementation(network.graph, items):
+    is_installed = has_plugin("kernel_variants", "tuned")
+    if is_installed and options.may_be_tuned and not has_one_implementation(network.graph, items):
         makers.append("tuned")
     asked_of = {"cublas": options.cublas, "cudnn": options.cudnn}
     makers += [
@@ -58,22 +74,29 @@ def with_asked_makers(
 def with_makers(
     network: Network, cluster: Cluster, makers: Sequence[str], asked: CostOptions, items: int = 1
 ) -> tuple[Network, Cluster]:
-    """Return `with_implementations` with the tuned kernels that the store has, and kernels by
-    NVIDIA's libraries with the algorithms that are quickest here.
+    """Return `with_implementations` with the kernel variants that have tunings.
 
-    Raises as it does; CostStoreError where the store cannot be used; for libraries as
-    `known_library_kernels`.
+    Raises as it and `SearchedVariants.find_tunings` do; PluginError where no installed package has
+    the variants of a maker.
     """
-    tunings = known_tunings(asked, cluster) if "tuned" in makers else {}
-    known = [maker for maker in makers if maker != "tuned" or tunings]
-    for name, maker in LIBRARY_MAKERS.items():
-        if name in makers:
-            asked_for = f"{maker.option}={maker.precision!r}"
-            _check_has_several(network.graph, items, asked_for, f"{maker.option}='off'")
-            tunings |= known_library_kernels(network, cluster, maker, asked)
-    if not known:
+    tunings: dict[str, str] = {}
+    available = []
+    for maker in makers:
+        if maker != "tvm":
+            if maker in LIBRARY_MAKERS:
+                option, precision = LIBRARY_MAKERS[maker]
+                _check_has_several(
+                    network.graph, items, f"{option}={precision!r}", f"{option}='off'"
+                )
+            variants: SearchedVariants = load_plugin("kernel_variants", maker)
+            found = variants.find_tunings(network, cluster, asked)
+            if not found:
+                continue
+            tunings |= found
+        available.append(maker)
+    if not available:
         return network, cluster
-    return with_implementations(replace(network, tunings=tunings), cluster, items, known)
+    return with_implementations(replace(network, tunings=tunings), cluster, items, available)
 
 
 def has_one_implementation(graph: TaskGraph, items: int) -> bool:
@@ -101,7 +124,7 @@ def with_implementations(
     Parameters
     ----------
     makers
-        Of MAKERS; "tuned" are the kernels of `network.tunings`, of libraries what they compute.
+        Of MAKERS; variants of kernels are those with a tuning in `network.tunings`.
 
     Raises
     ------
@@ -118,7 +141,8 @@ def with_implementations(
     for maker in makers:
         for index, device in enumerate(with_kernels_of(cluster, MAKER_KEYS[maker]).devices):
             base = cluster.devices[index]
-            if device.target != base.target and (base.kind == "cpu" or is_here(cluster, base)):
+            is_here = base.kind == "cpu" or not missing_devices(cluster, [base.name])
+            if device.target != base.target and is_here:
                 bases.append((index, maker))
                 twins.append(replace(device, name=twin_name(base.name, maker)))
     both = replace(cluster, devices=(*cluster.devices, *twins))
@@ -128,12 +152,10 @@ def with_implementations(
     for position, (base_id, maker) in enumerate(bases):
         placement = [base_id if base_id in ids else ids[0] for ids in allowed]
         twin = count + position
-        if maker == "tuned":
-            others = tuned_tasks(compiled, cluster, placement, base_id)
-        elif maker in LIBRARY_MAKERS:
-            others = library_tasks(compiled, cluster, placement, base_id, LIBRARY_MAKERS[maker])
-        else:
+        if maker == "tvm":
             others = differing_tasks(compiled, both, placement, base_id, twin)
+        else:
+            others = variant_tasks(compiled, cluster, placement, base_id, maker)
         for task in others:
             devices[task].append(twins[position].name)
             kept.add(twin)
@@ -160,49 +182,21 @@ def differing_tasks(
     ]
 
 
-def tuned_tasks(
-    compiled: CompiledNetwork, cluster: Cluster, placement: Sequence[int], base: int
+def variant_tasks(
+    compiled: CompiledNetwork, cluster: Cluster, placement: Sequence[int], base: int, maker: str
 ) -> list[int]:
-    """Return the tasks on device `base` some kernel of which was tuned."""
+    """Return the tasks on device `base` with a kernel of which a maker has a tuned variant."""
     tunings = compiled.network.tunings
     if not tunings:
         return []
-
-    def is_tuned(kernel: Kernel) -> bool:
-        return kernel.function is not None and tuning_digest(kernel.function) in tunings
-
-    return _tasks_with(is_tuned, compiled, cluster, placement, base)
-
-
-def library_tasks(
-    compiled: CompiledNetwork,
-    cluster: Cluster,
-    placement: Sequence[int],
-    base: int,
-    maker: LibraryMaker,
-) -> list[int]:
-    """Return the tasks on GPU `base` with a kernel of a library with a chosen algorithm."""
-    find = LIBRARIES[maker.option].find
-    tunings = compiled.network.tunings
-
-    def is_chosen(kernel: Kernel) -> bool:
-        found = None if kernel.function is None else find(kernel.function)
-        return found is not None and found.key(maker.precision, kernel.target) in tunings
-
-    return _tasks_with(is_chosen, compiled, cluster, placement, base)
-
-
-def _tasks_with(
-    is_meant: Callable[[Kernel], bool],
-    compiled: CompiledNetwork,
-    cluster: Cluster,
-    placement: Sequence[int],
-    base: int,
-) -> list[int]:
-    """The tasks on a device with a kernel that is meant."""
+    variants = kernel_variants(maker)
     calls = compiled.calls(cluster, placement)
-    known = {symbol for symbol, kernel in calls.kernels.items() if is_meant(kernel)}
-    names = {call.task for call in calls.calls if call.kernel in known}
+    tuned = {
+        symbol
+        for symbol, kernel in calls.kernels.items()
+        if kernel.function is not None and variants.key(kernel.function, kernel.target) in tunings
+    }
+    names = {call.task for call in calls.calls if call.kernel in tuned}
     return [
         task
         for task, device in enumerate(placement)

@@ -1,4 +1,4 @@
-"""What NVIDIA's libraries offer on this machine: their versions, and algorithms for a kernel.
+"""NVIDIA's libraries on this machine: their versions, their algorithms for a kernel, its symbols.
 
 They are found by the C++ core (`src/exec/devices/libraries/library_api.h`), which calls them.
 """
@@ -6,6 +6,19 @@ They are found by the C++ core (`src/exec/devices/libraries/library_api.h`), whi
 from __future__ import annotations
 
 import heteroplace._core as _core
+
+_PREFIXES = ("cublaslt:", "cudnn:")
+_WORKSPACE_FIELD = 7
+
+
+def is_library_kernel(symbol: str) -> bool:
+    """Tell whether a library of NVIDIA's computes a kernel, by its symbol."""
+    return symbol.startswith(_PREFIXES)
+
+
+def library_workspace_bytes(symbol: str) -> int:
+    """Return the scratch memory that the algorithm of a library's kernel needs."""
+    return int(symbol.split(":")[_WORKSPACE_FIELD])
 
 
 def library_version(libtvm_path: str, library: str) -> int:
@@ -38,7 +51,7 @@ def library_algorithms(
     device
         Ordinal of a GPU.
     kernel
-        Symbol (`heteroplace.parts.kernels.nvidia.library_kernels.LibraryKernel.unchosen`).
+        Symbol without an algorithm (`src/exec/devices/libraries/library_kernel.h`).
     max_workspace_bytes
         That an algorithm may need.
     max_count

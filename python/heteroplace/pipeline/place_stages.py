@@ -12,13 +12,13 @@ from typing import Any
 import tvm
 
 from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.kernel_provider import with_held_weights
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
-from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
 from heteroplace.parts.routing.tasks.extract_routed import has_routers
 from heteroplace.pipeline import core_stages
 from heteroplace.pipeline.build_stages import annotate_as

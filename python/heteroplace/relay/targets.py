@@ -11,23 +11,19 @@ from tvm.target.x86 import get_simd_32bit_lanes
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.implementations import LIBRARY_MAKERS, LibraryMaker
+from heteroplace.model.implementations import LIBRARY_MAKERS, MAKERS
 
 STOCK_KERNELS = "tvm_kernels"
 """Key of a target whose kernels are TVM's own, e.g. "llvm -keys=tvm_kernels,cpu"."""
 
-TUNED_KERNELS = "tuned_kernels"
-"""Key of a target with kernels that `heteroplace tune` found, where it found any."""
-
-_LIBRARY_KEYS = {f"{name}_kernels": maker for name, maker in LIBRARY_MAKERS.items()}
-"""Keys of targets of GPUs of which a library computes the kernels that it can compute."""
-
-MAKER_KEYS = {
-    "tvm": STOCK_KERNELS,
-    "tuned": TUNED_KERNELS,
-    **{maker: f"{maker}_kernels" for maker in LIBRARY_MAKERS},
-}
+MAKER_KEYS = {maker: f"{maker}_kernels" for maker in MAKERS}
 """Keys by the names of the other makers of kernels (`model/implementations.py`)."""
+
+_VARIANT_KEYS = {key: maker for maker, key in MAKER_KEYS.items() if key != STOCK_KERNELS}
+_LIBRARY_KEYS = {MAKER_KEYS[maker] for maker in LIBRARY_MAKERS}
+"""Keys of targets of GPUs; those of the other makers are for CPUs."""
+
+_PRODUCT_LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
 
 OWN_KERNELS = "heteroplace_kernels"
 """Key under which a target knows our schedules beside TVM's; only while kernels are made."""
@@ -94,14 +90,14 @@ def has_stock_kernels(target: tvm.target.Target) -> bool:
     return target.kind.name != "llvm" or STOCK_KERNELS in target.keys
 
 
-def has_tuned_kernels(target: tvm.target.Target) -> bool:
-    """Tell whether the kernels of a target are tuned ones, where there are any."""
-    return target.kind.name == "llvm" and TUNED_KERNELS in target.keys
+def variant_maker(target: tvm.target.Target) -> str | None:
+    """Return the maker of the kernel variants that a target asks for; None: it asks for none."""
+    return next((_VARIANT_KEYS[key] for key in target.keys if key in _VARIANT_KEYS), None)
 
 
-def library_maker(target: tvm.target.Target) -> LibraryMaker | None:
-    """Return the library that computes what it can for a target; None: all kernels are TVM's."""
-    return next((_LIBRARY_KEYS[key] for key in target.keys if key in _LIBRARY_KEYS), None)
+def has_product_library(target: tvm.target.Target) -> bool:
+    """Tell whether a target names a library for TVM to compute products by."""
+    return not _PRODUCT_LIBRARIES.isdisjoint(str(library) for library in target.libs)
 
 
 def kernel_target(target: tvm.target.Target) -> tvm.target.Target:

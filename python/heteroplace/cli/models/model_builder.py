@@ -20,7 +20,6 @@ from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
-from heteroplace.parts.kernels.tuned.report import TuneReport
 from heteroplace.parts.onnx.imported_model import ImportedModel
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.onnx.prepare.onnx_devices import annotate, check_annotatable, read_devices
@@ -207,16 +206,11 @@ def model_digests(path: Path) -> Digests:
     return {MODEL: digest_of(path), **found}
 
 
-def tune_model(
-    path: Path, sizes: InputSizes, cluster: Cluster, say: Say, **options: Any
-) -> TuneReport:
+def tune_model(path: Path, sizes: InputSizes, cluster: Cluster, say: Say, **options: Any) -> Any:
     """Search faster kernels for a model; options and errors as of `heteroplace.tune`."""
     imported = import_model(path, sizes, say)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        report: TuneReport = heteroplace.tune(
-            imported.mod, cluster, imported.params, progress=say, **options
-        )
-    return report
+        return heteroplace.tune(imported.mod, cluster, imported.params, progress=say, **options)
 
 
 def check_annotated(path: Path, output: str) -> None:

@@ -27,9 +27,13 @@ from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices
 from heteroplace.model.implementations import LibraryMaker
 from heteroplace.native.execute import Executor
-from heteroplace.native.libraries import library_algorithms, library_version
+from heteroplace.native.libraries import (
+    library_algorithms,
+    library_version,
+    library_workspace_bytes,
+)
 from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES, Library
-from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel, library_workspace_bytes
+from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 from heteroplace.relay.targets import DL_DEVICE_TYPES
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.devices import missing_devices
@@ -47,11 +51,6 @@ _STEP = re.compile(r"\bstep (\d+) failed")
 """In an error of the executor; a step of these programs is an algorithm."""
 _TIMED_NS = 100_000_000
 _MIN_RUNS, _MAX_RUNS = 5, 50
-
-
-def is_here(cluster: Cluster, device: Device) -> bool:
-    """Say whether a device is in this machine."""
-    return not missing_devices(cluster, [device.name])
 
 
 def known_library_kernels(
@@ -79,7 +78,7 @@ def known_library_kernels(
     """
     library, precision = LIBRARIES[maker.option], maker.precision
     gpus = [index for index, each in enumerate(cluster.devices) if each.kind == "cuda"]
-    gpus = [index for index in gpus if is_here(cluster, cluster.devices[index])]
+    gpus = [i for i in gpus if not missing_devices(cluster, [cluster.devices[i].name])]
     if not gpus:
         raise SolverError(
             f"{library.name}'s algorithms are timed on a GPU of the cluster, and none is in this "

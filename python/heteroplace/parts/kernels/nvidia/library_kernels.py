@@ -12,9 +12,6 @@ from typing import ClassVar
 
 import tvm
 
-_PREFIXES = ("cublaslt:", "cudnn:")
-_WORKSPACE_FIELD = 7
-
 MAX_EXTENT = 2**31 - 1
 """Of a tensor, in all libraries."""
 MAX_OPERANDS = 64
@@ -69,16 +66,6 @@ class LibraryKernel(ABC):
     def unchosen(self, precision: str) -> str:
         """Return a symbol without an algorithm: the library is asked by it for what it offers."""
         return f"{self.head(precision, 0)}0:{self.no_algorithm}"
-
-
-def is_library_kernel(symbol: str) -> bool:
-    """Tell whether a kernel is computed by a library of NVIDIA's, by its symbol."""
-    return symbol.startswith(_PREFIXES)
-
-
-def library_workspace_bytes(symbol: str) -> int:
-    """Return the scratch memory that the algorithm of a library's kernel needs."""
-    return int(symbol.split(":")[_WORKSPACE_FIELD])
 
 
 def operands_text(*positions: int | None) -> str:

@@ -4,20 +4,19 @@ TVM rewrites the weights of a dense layer in blocks. For constants that is done 
 computed or is state it would be a kernel and a buffer more for each call, in a pipeline for each
 microbatch. Transposes that belong to the same task are not made at all.
 
-    on a CPU      nn.dense(%x, const)             ==>  heteroplace_packed_matmul(%x, panels)
-                  nn.matmul(%x, const)            ==>  heteroplace_packed_matmul(%x, panels)
-                  nn.dense(%x, %w)                ==>  heteroplace_matmul(%x, %w, transpose_b)
-                  nn.dense(%x, transpose(%w))     ==>  heteroplace_matmul(%x, %w)
-                  nn.matmul(%x, %w, ...)          ==>  heteroplace_matmul(%x, %w, ...)
-                  nn.batch_matmul(%x, %y, ...)    ==>  heteroplace_batch_matmul(%x, %y, ...)
-    elsewhere     nn.matmul(%x, %w)               ==>  nn.dense(%x, transpose(%w))
+    nn.dense(%x, const)             ==>  heteroplace_packed_matmul(%x, panels)
+    nn.matmul(%x, const)            ==>  heteroplace_packed_matmul(%x, panels)
+    nn.dense(%x, %w)                ==>  heteroplace_matmul(%x, %w, transpose_b)
+    nn.dense(%x, transpose(%w))     ==>  heteroplace_matmul(%x, %w)
+    nn.matmul(%x, %w, ...)          ==>  heteroplace_matmul(%x, %w, ...)
+    nn.batch_matmul(%x, %y, ...)    ==>  heteroplace_batch_matmul(%x, %y, ...)
 
-TVM's own `nn.matmul` is naive on CPUs, and on GPUs cannot be compiled in all its forms. Where a
-target names a library for products, all stays as it is. TVM's dense layers are slow unless a power
-of two divides the number of rows, and its products of batches always. Panels depend on the weights
-alone: those of branches of routers are the same at each capacity. Panels, and tables that are
-looked up, are in half precision where it holds their weights exactly (`narrow_weights`). Where
-kernels are to be TVM's own all of this is not done, and products of batches stay.
+TVM's own `nn.matmul` is naive on CPUs. Where a target names a library for products, all stays as it
+is. TVM's dense layers are slow unless a power of two divides the number of rows, and its products
+of batches always. Panels depend on the weights alone: those of branches of routers are the same at
+each capacity. Panels, and tables that are looked up, are in half precision where it holds their
+weights exactly (`narrow_weights`). Where kernels are to be TVM's own all of this is not done, and
+products of batches stay.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from heteroplace.relay.expressions import (
     task_of_span,
 )
 from heteroplace.relay.products import MatrixOperand, operands_of
-from heteroplace.relay.targets import has_stock_kernels
+from heteroplace.relay.targets import has_product_library, has_stock_kernels
 
 Panels = dict[tuple[int, str, str], tuple[relay.Constant, relay.Constant]]
 """By address of its data, what it is for and the target, whose vectors say how wide panels are and
@@ -52,13 +51,12 @@ PACKING_LEVEL = 3
 """From this opt level on weights may lie otherwise than the network has them, as for TVM's own
 AlterOpLayout."""
 _OPS = ops_where(lambda op: op.kind == "product") | {"take"}
-_LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
 
 
 def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
     target: tvm.target.Target, panels: Panels | None = None
 ) -> tvm.transform.Pass:
-    """Return the pass for a target. The types of the result are not inferred.
+    """Return the pass for a CPU target. The types of the result are not inferred.
 
     Parameters
     ----------
@@ -68,16 +66,14 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
     """
 
     def run(function: relay.Function) -> relay.Function:
-        if _LIBRARIES.intersection(str(library) for library in target.libs):
+        if has_product_library(target):
             return function
         is_own = not has_stock_kernels(target)
         known = panels
         if known is None and tvm.transform.PassContext.current().opt_level >= PACKING_LEVEL:
             known = {}
         with target:
-            return _rewritten(
-                function, target.kind.name == "llvm", known if is_own else None, is_tiled=is_own
-            )
+            return _rewritten(function, known if is_own else None, is_tiled=is_own)
 
     return function_pass("ReadWeightsInPlace", run, ops=_OPS)
 
@@ -99,20 +95,18 @@ def weights_of(call: relay.Call) -> relay.Constant | None:
 
 
 def _rewritten(
-    function: relay.Function, is_cpu: bool, panels: Panels | None, *, is_tiled: bool
+    function: relay.Function, panels: Panels | None, *, is_tiled: bool
 ) -> relay.Function:
     mapped: ExprMap[relay.Expr] = ExprMap()
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if is_op_call(old, "nn.batch_matmul"):
-            return _tiled(old, new, mapped, panels) if is_tiled and is_cpu else new
-        if is_op_call(old, "take") and panels is not None and is_cpu:
+            return _tiled(old, new, mapped, panels) if is_tiled else new
+        if is_op_call(old, "take") and panels is not None:
             return _looked_up(old, new, panels)
         found = operands_of(old)
         if found is None:
             return new
-        if not is_cpu:
-            return _as_dense(new, old) if old.op.name == "nn.matmul" else new
         (a, turns_a), (b, turns_b) = (_untransposed(each, old) for each in found)
         if isinstance(b, relay.Constant) and panels is not None and not turns_a:
             columns = static_shape(old.checked_type)[1]
@@ -213,15 +207,6 @@ def _untransposed(operand: MatrixOperand, reader: relay.Call) -> MatrixOperand:
     """An operand before it is transposed, if that is done by the task of its reader."""
     found = operand.before()
     return found if task_of_span(operand.value) == task_of_span(reader) else operand
-
-
-def _as_dense(new: relay.Call, old: relay.Call) -> relay.Call:
-    a, b = new.args
-    if old.attrs.transpose_a:
-        a = _spanned(relay.transpose(a), old)
-    if not old.attrs.transpose_b:
-        b = _spanned(relay.transpose(b), old)
-    return _spanned(relay.nn.dense(a, b, out_dtype=str(old.attrs.out_dtype)), old)
 
 
 def _spanned(call: relay.Call, old: relay.Call) -> relay.Call:

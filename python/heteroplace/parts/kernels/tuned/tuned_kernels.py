@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 
 import tvm
 from tvm import relay
@@ -18,9 +17,6 @@ from tvm.relay.backend.te_compiler import lower_to_primfunc
 
 from heteroplace.errors import LoweringError
 from heteroplace.tir.exact_floats import exact_floats
-
-Tunings = Mapping[str, str]
-"""Traces (JSON) by `tuning_digest`."""
 
 _DIGEST_BYTES, _TARGET_BYTES = 12, 6
 _ENTRY = "main"

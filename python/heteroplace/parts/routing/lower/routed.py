@@ -18,11 +18,11 @@ from collections.abc import Mapping
 import tvm
 from tvm import relay
 
+from heteroplace.lower.kernel_provider import SharedForms
 from heteroplace.lower.kernels import KernelCalls, Value
 from heteroplace.lower.segment_calls import lower_parts
 from heteroplace.lower.segments import cut_segments
 from heteroplace.model.graph import TaskGraph
-from heteroplace.parts.kernels.rewrites.unpacked import Panels
 from heteroplace.parts.routing.lower.paired_calls import Version
 from heteroplace.parts.routing.lower.routed_calls import RoutedCombiner
 from heteroplace.parts.routing.lower.routed_module import Branch, RoutedModule, cut_regions
@@ -74,7 +74,7 @@ def lower_routed(
     }
     cuts = [cut_segments(cut.mod, (*targets, None), main)]
     versions: list[dict[Branch, int]] = []
-    panels: Panels = {}
+    shared: SharedForms = {}
     for number in range(max(map(len, capacities.values()), default=0)):
         sizes = {branch: own[number] for branch, own in capacities.items() if number < len(own)}
         rows = {branch: size for branch, size in sizes.items() if size}
@@ -83,7 +83,7 @@ def lower_routed(
             for task in graph.tasks
         }
         resized = resize_branches(cut.mod, _branches_of_rows(cut), rows)
-        cuts.append(cut_segments(resized, (*targets, None), of_task, panels))
+        cuts.append(cut_segments(resized, (*targets, None), of_task, shared))
         versions.append(sizes)
     parts = lower_parts([segments for segments, _ in cuts])
     names = cuts[0][1]

@@ -1,0 +1,66 @@
+"""A CPU target -> our schedules, Relay rewrites and rewrites of lowered code for its kernels."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import tvm
+from tvm import relay
+
+from heteroplace.lower.kernel_provider import SegmentPasses
+from heteroplace.model.cluster import Cluster
+from heteroplace.parts.kernels.cpu.filters_ahead import ask_for_filters
+from heteroplace.parts.kernels.cpu.global_mean_op import GlobalMeans
+from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
+from heteroplace.parts.kernels.cpu.vector_math import vector_math
+from heteroplace.parts.kernels.cpu.whole_vectors import whole_vectors
+from heteroplace.parts.kernels.rewrites.gates import ComputeOnce, ScaleMaps
+from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
+from heteroplace.parts.kernels.rewrites.matrix_convolutions import MatrixConvolutions
+from heteroplace.parts.kernels.rewrites.phases import ConvolvePhases
+from heteroplace.parts.kernels.rewrites.powers import Powers
+from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
+from heteroplace.parts.kernels.rewrites.whole_blocks import WholeBlocks
+from heteroplace.parts.kernels.rewrites.winograd import PlainFilters, Winograd, with_plain_sums
+from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.relay.targets import OWN_KERNELS, float_lanes
+from heteroplace.relay.tasks.network import Network
+
+
+class CpuProvider:
+    """Our kernels for CPUs; see `KernelProvider` for the methods."""
+
+    def register(self) -> None:
+        """Register our schedules."""
+        register_schedules()
+
+    def segment_passes(
+        self, target: tvm.target.Target, shared: dict[Any, Any] | None
+    ) -> SegmentPasses:
+        """Return the passes; those for TVM's own kernels only read weights in place."""
+        if target.kind.name != "llvm":
+            return SegmentPasses()
+        in_place = (ReadWeightsInPlace(target, shared),)
+        if OWN_KERNELS not in target.keys:
+            return SegmentPasses(before_layouts=in_place)
+        plain: PlainFilters = {}
+        first = (ScaleMaps(), MatrixConvolutions(), ConvolvePhases())
+        return SegmentPasses(
+            (*first, WholeBlocks(float_lanes(target)), Powers()),
+            in_place,
+            (GlobalMeans(), Winograd(plain), ComputeOnce()),
+            partial(with_plain_sums, plain=plain),
+        )
+
+    def finish(self, functions: tvm.IRModule, function: relay.Function) -> tvm.IRModule:
+        """Add vector functions, whole vectors and prefetches."""
+        is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
+        return ask_for_filters(whole_vectors(vector_math(functions, is_softmax=is_softmax)))
+
+    def with_held_weights(self, network: Network, cluster: Cluster) -> Network:
+        """Count weights in half precision where kernels read them so."""
+        return with_held_weights(network, cluster)
+
+
+CPU = CpuProvider()
