@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "python/heteroplace"
 OWNERS = {
     "onnx": (f"{PACKAGE}/parts/onnx", f"{PACKAGE}/relay/ranges", f"{PACKAGE}/verify"),
-    "kernels": (f"{PACKAGE}/parts/kernels", f"{PACKAGE}/measure/tuning"),
+    "kernels": (f"{PACKAGE}/parts/kernels",),
     "parallel": (
         f"{PACKAGE}/transforms",
         f"{PACKAGE}/sharding",

@@ -50,11 +50,11 @@ class Network:
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of inputs by name that the program replaces, what they are at first; others are to be set."""
     tunings: Mapping[str, str] = field(default_factory=dict)
-    """Traces of tuned kernels (`parts/kernels/tuned/tuned_kernels.py`), and the symbols of products
-    by cuBLASLt with their chosen algorithms (`parts/kernels/nvidia/cublas_products.py`)."""
+    """Results of searches for kernel variants, by key (`lower/kernel_provider.py`): traces of tuned
+    kernels, symbols of library kernels with their algorithms."""
     held_bytes: Mapping[str, tuple[int, int]] | None = None
     """By task whose weights are of half precision: their bytes in their types, and as kernels of
-    CPUs hold them (`parts/kernels/rewrites/held_weights.py`). None: not known."""
+    CPUs hold them (`KernelProvider.with_held_weights`). None: not known."""
     model_digest: str = ""
     """Of a module with routers, what their profiles name it by; "": it has none."""
     output_names: tuple[str, ...] = ()
