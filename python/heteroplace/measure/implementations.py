@@ -30,7 +30,7 @@ from heteroplace.model.implementations import LIBRARY_MAKERS, twin_name
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
-from heteroplace.registry import has_plugin, load_plugin
+from heteroplace.registry import load_plugin, plugins
 from heteroplace.relay.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.devices import missing_devices
@@ -61,7 +61,7 @@ def with_asked_makers(
     if options.plan_in is not None:
         return network, cluster  # those of the plan are there already
     makers = ["tvm"] if options.kernels == "best" else []
-    is_installed = has_plugin("kernel_variants", "tuned")
+    is_installed = "tuned" in plugins("kernel_variants")
     if is_installed and options.may_be_tuned and not has_one_implementation(network.graph, items):
         makers.append("tuned")
     asked_of = {"cublas": options.cublas, "cudnn": options.cudnn}
