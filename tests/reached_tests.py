@@ -145,7 +145,7 @@ def _cpp_edges(root: Path) -> Iterator[tuple[str, str]]:
 
 def _library(file: str) -> str:
     """Return the library of a C++ file, as in CMakeLists.txt."""
-    libraries = {"support": _SUPPORT_LIBRARY, "exec": _EXEC_LIBRARY}
+    libraries = {"support": _SUPPORT_LIBRARY, "exec": _EXEC_LIBRARY, "parts": _EXEC_LIBRARY}
     return libraries.get(file.split("/")[1], _PLAN_LIBRARY)
 
 

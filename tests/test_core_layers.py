@@ -23,14 +23,21 @@ BELOW = {
     "bounds": ("decompose",),
     "search": ("list", "bounds"),
     "exec": ("model",),
-    "capi": ("exec",),
+    "parts/hosts": ("exec",),
+    "capi": ("parts/hosts",),
     "cli": ("capi",),
-    "bind": ("search", "throughput", "exec"),
+    "bind": ("search", "throughput", "parts/hosts"),
 }
 # support/jobs.h starts those of search and of the Lagrangian bound.
-MAY_START_THREADS = {"support", "throughput", "exec"}
+MAY_START_THREADS = {"support", "throughput", "exec", "parts/hosts"}
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _THREADS = re.compile(r"std::j?thread\b|std::async\b|pthread_create\b")
+
+
+def folder_of(file: str) -> str:
+    """Return the folder of a file below src; a part of `parts` is a folder of its own."""
+    steps = file.split("/")
+    return "/".join(steps[:2]) if steps[0] == "parts" else steps[0]
 
 
 def folders_below(folder: str) -> set[str]:
@@ -54,7 +61,7 @@ def check_sources(sources: Path) -> list[str]:
 
 def faults_of(name: str, text: str, sources: Path, includes: list[str]) -> list[str]:
     """Return what is wrong with one file."""
-    folder = name.split("/")[0]
+    folder = folder_of(name)
     if folder not in BELOW:
         return [f"{folder} has no place in tests/test_core_layers.py"]
     faults = []
@@ -62,7 +69,7 @@ def faults_of(name: str, text: str, sources: Path, includes: list[str]) -> list[
     for include in includes:
         if not (sources / include).is_file():
             faults.append(f"{include} is no path from src")
-        elif include.split("/")[0] not in allowed:
+        elif folder_of(include) not in allowed:
             faults.append(f"{folder} includes {include}")
     if folder not in MAY_START_THREADS and _THREADS.search(text):
         faults.append(f"{folder} starts threads")
@@ -84,7 +91,8 @@ def test_every_file_includes_only_from_folders_below() -> None:
 
 
 def test_every_folder_of_the_core_has_its_place() -> None:
-    assert {path.name for path in SOURCES.iterdir() if path.is_dir()} == set(BELOW)
+    files = (path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*/*.cc"))
+    assert {folder_of(file) for file in files} == set(BELOW)
     assert folders_below("bind") == set(BELOW) - {"bind", "capi", "cli"}
 
 
@@ -94,6 +102,8 @@ def test_every_folder_of_the_core_has_its_place() -> None:
         ({"model/a.h": '#include "graph/b.h"', "graph/b.h": ""}, "model includes graph/b.h"),
         ({"bounds/a.cc": '# include "search/b.h"', "search/b.h": ""}, "bounds includes search"),
         ({"exec/engine/a.h": '#include "graph/b.h"', "graph/b.h": ""}, "exec includes graph/b.h"),
+        ({"exec/a.h": '#include "parts/hosts/b.h"', "parts/hosts/b.h": ""}, "exec includes parts"),
+        ({"parts/hosts/a.h": '#include "exec/b.h"', "exec/b.h": ""}, None),
         ({"list/a.h": '#include "b.h"', "list/b.h": ""}, "b.h is no path from src"),
         ({"list/a.h": '#include "list/b.h"', "list/b.h": '#include "list/a.h"'}, "circle"),
         ({"list/a.cc": "std::jthread worker;"}, "list starts threads"),

@@ -57,6 +57,7 @@ LAYERS = {
     "run": (7, 0),
     "measure": (7, 1),
     "verify": (7, 2),
+    "parts.hosts": (7, 2),
     "stage_log": (7, 3),
     "pipeline": (8, 0),
     "hetero_place": (8, 1),

@@ -1,6 +1,6 @@
 """Print the lines of the core, of each part and of the benchmarks, in Python and in C++.
 
-`make lines` runs it. A part owns the folders below, also those that are not under `parts` yet.
+`make lines` runs it. A part owns the folders of its name.
 """
 
 from __future__ import annotations
@@ -11,22 +11,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "python/heteroplace"
 OWNERS = {
-    "onnx": (f"{PACKAGE}/parts/onnx", f"{PACKAGE}/relay/ranges", f"{PACKAGE}/verify"),
-    "kernels": (f"{PACKAGE}/parts/kernels",),
-    "parallel": (
-        f"{PACKAGE}/transforms",
-        f"{PACKAGE}/sharding",
-        f"{PACKAGE}/relay/shard",
-        f"{PACKAGE}/relay/training",
-        f"{PACKAGE}/lower/collectives",
-    ),
-    "routing": (
-        f"{PACKAGE}/relay/routing",
-        f"{PACKAGE}/dynamic",
-        f"{PACKAGE}/lower/routed",
-        f"{PACKAGE}/model/routed",
-    ),
-    "hosts": (f"{PACKAGE}/run/ranks.py", f"{PACKAGE}/run/launcher.py", "src/exec/net"),
+    **{
+        part: (f"{PACKAGE}/parts/{part}", f"src/parts/{part}")
+        for part in ("onnx", "kernels", "parallel", "routing", "hosts")
+    },
     "benchmarks": ("benchmarks", "zoo"),
 }
 """Folders and files of each part; all others are the core's."""

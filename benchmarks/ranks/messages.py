@@ -25,7 +25,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.parts.hosts.machines import hosts_of_cores
 from heteroplace.parts.hosts.message_programs import load_on_ranks, round_trip_program
-from heteroplace.run.transport import MpiRanks, job_ranks
+from heteroplace.parts.hosts.mpi import MPI, MpiRanks
 from heteroplace.stats import median
 
 SIZES = (8, 4096, 1 << 20, 16 << 20)
@@ -106,8 +106,7 @@ class _Raw:
 
 def _measure(library: str, num_bytes: int, num_rounds: int) -> Row | None:
     """One rank's part; the first one returns the row."""
-    ranks = job_ranks()
-    assert ranks is not None  # `message_rows` starts two
+    ranks = MPI.launched_ranks()  # `message_rows` starts two
     num_trips = max(2, min(_MOST_TRIPS, _TURN_BYTES // num_bytes))
     cluster = hosts_of_cores(["a", "b"])
     cores = cluster.devices[ranks.rank].cores

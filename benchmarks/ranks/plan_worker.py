@@ -19,7 +19,8 @@ from benchmarks.ranks.launch import mpi_name
 from benchmarks.ranks.shaped import sent_bytes
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.native.transports import Transport
-from heteroplace.run.transport import Ranks, job_ranks
+from heteroplace.parts.hosts.mpi import MPI
+from heteroplace.run.transport import Ranks
 from heteroplace.tvm_bridge import library_path
 
 JOB, RESULT, OUTPUTS = "job.json", "result.json", "outputs.npz"
@@ -142,6 +143,4 @@ def _runs_of_turn(entry: _Entry, ranks: Ranks, turn_ns: int) -> int:
 
 
 if __name__ == "__main__":
-    of_job = job_ranks()
-    assert of_job is not None  # `plans.py` starts several
-    _run(Path(sys.argv[1]), of_job)
+    _run(Path(sys.argv[1]), MPI.launched_ranks())  # `plans.py` starts several

@@ -22,15 +22,13 @@ from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.native.ranks import Group, end_mpi_at_exit, launched_ranks, mpi_transport
 from heteroplace.native.transports import check_programs
-from heteroplace.parts.hosts.launcher import handle_of, is_end_left, world_of_ranks
-from heteroplace.parts.hosts.ranked_executor import abort_after_failure, load_as_rank
 from heteroplace.place_options import read_options
 from heteroplace.relay.output_names import with_graph_name, with_output_names
 from heteroplace.relay.source import source_from_json
 from heteroplace.relay.source_child import check_ends_nothing
 from heteroplace.run.executor import Executor
+from heteroplace.run.transport import RankOptions, host_transport
 
 ON_MISSING = ("error", "replan")
 """What to do where a device of a file's plan, or what its code needs of one, is not here."""
@@ -108,26 +106,22 @@ def load(
     }
     # With a communicator all others wait, also for one that cannot read the file.
     file = CompiledFile(path, trusted_keys) if comm is None else None
-    if file is not None and (num_hosts := len(check_programs(file.program_text))) > 1:
-        comm = _world_for(num_hosts, file.path)
-    if comm is not None:
+    if file is None or len(check_programs(file.program_text)) > 1:
+        if file is not None:
+            _check_launched(file)
         if on_missing == "replan":
             raise ExecutionError(
                 "on_missing='replan' is for a process alone: several ranks would have to agree on "
                 "the new plan; place the model again for the cluster, and compile it"
             )
-        transport = mpi_transport(handle_of(comm))
-        if is_end_left():
-            end_mpi_at_exit()
-        group = Group(transport, silence_s)
-        abort_after_failure(group, comm)
-        return load_as_rank(os.fspath(path), group, hosts, trusted_keys, **options)
+        ranks = RankOptions(comm, hosts, silence_s)
+        loaded: Executor = host_transport().load(os.fspath(path), trusted_keys, ranks, **options)
+        return loaded
     if hosts:
         raise ExecutionError(
             f"hosts={list(hosts)}: names of the hosts of several ranks; this file is for one "
             f"process: leave them out"
         )
-    assert file is not None
     make: Callable[..., Executor] = partial(Executor, **options)
     try:
         return make(file)
@@ -139,12 +133,13 @@ def load(
         return _placed_again(file, fault, make, dict(place_options or {}))
 
 
-def _world_for(num_hosts: int, path: str) -> Any:
-    """Return the communicator of all ranks that a launcher has started."""
-    if launched_ranks() > 1:
-        return world_of_ranks()
+def _check_launched(file: CompiledFile) -> None:
+    """Raise ExecutionError where a file for several hosts is loaded by a process alone."""
+    if host_transport().num_launched_ranks() > 1:
+        return
+    num_hosts = len(check_programs(file.program_text))
     raise ExecutionError(
-        f"{path} is for {num_hosts} hosts, one rank each, and this process is alone; start "
+        f"{file.path} is for {num_hosts} hosts, one rank each, and this process is alone; start "
         f"{num_hosts}: mpiexec -n {num_hosts} python ..., or pass comm"
     )
 

@@ -10,9 +10,9 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "parts/hosts/transports/local_transport.h"
 #include "exec/net/transport.h"
 #include "exec/program/bundle.h"
+#include "parts/hosts/transports/local_transport.h"
 
 namespace nb = nanobind;
 

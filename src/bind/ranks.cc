@@ -15,12 +15,12 @@
 #include "bind/bind.h"
 #include "bind/executor_source.h"
 #include "bind/gil.h"
+#include "exec/trace/trace_json.h"
 #include "parts/hosts/group.h"
 #include "parts/hosts/job.h"
 #include "parts/hosts/ranked_executor.h"
 #include "parts/hosts/transports/mpi_abi.h"
 #include "parts/hosts/transports/mpi_transport.h"
-#include "exec/trace/trace_json.h"
 #include "support/shown_text.h"
 
 namespace nb = nanobind;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <thread>
 
-#include "parts/hosts/transports/local_transport.h"
 #include "exec/trace/trace_json.h"
+#include "parts/hosts/transports/local_transport.h"
 #include "random_bundle.h"
 #include "support/error.h"
 

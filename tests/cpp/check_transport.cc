@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "check.h"
-#include "parts/hosts/transports/local_transport.h"
-#include "parts/hosts/transports/mpi_transport.h"
 #include "mpi_libraries.h"
 #include "parcels.h"
+#include "parts/hosts/transports/local_transport.h"
+#include "parts/hosts/transports/mpi_transport.h"
 #include "support/error.h"
 
 using namespace heteroplace;

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "parts/hosts/transports/mpi_transport.h"
 #include "parcels.h"
+#include "parts/hosts/transports/mpi_transport.h"
 
 namespace heteroplace::test {
 

@@ -13,7 +13,7 @@ from heteroplace.measure.transfers.copy_writer import REST_BYTES, CopyWriter
 from heteroplace.model.cluster import Cluster
 from heteroplace.parts.hosts.machines import hosts_of_cores
 from heteroplace.parts.hosts.message_programs import load_on_ranks
-from heteroplace.run.transport import job_ranks
+from heteroplace.parts.hosts.mpi import MPI
 
 NUM_BYTES = 2 << 20
 NUM_COPIES = 20
@@ -31,8 +31,7 @@ def program(cluster: Cluster) -> Program:
 
 
 def main() -> None:
-    ranks = job_ranks()
-    assert ranks is not None
+    ranks = MPI.launched_ranks()
     cluster = hosts_of_cores(["a", "b"])
     executor = load_on_ranks(program(cluster), cluster, ranks)
     executor.run()

@@ -10,7 +10,7 @@ import pytest
 from thread_ranks import on_ranks
 
 from benchmarks.ranks.launch import command_of, run_ranks
-from heteroplace.cli.job import ended_together, join_machines
+from heteroplace.cli.job import ended_together
 from heteroplace.cli.machine.profile_hosts import check_extras
 from heteroplace.cli.profile import Extras
 from heteroplace.costs.store import CostStore
@@ -22,9 +22,10 @@ from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.ranks import Group, launched_ranks
 from heteroplace.native.transports import local_transports
-from heteroplace.parts.hosts.machines import hosts_of_cores
-from heteroplace.run.transport import MpiRanks, Ranks
 from zoo.models.catalogue import onnx_model_of
+from heteroplace.parts.hosts.machines import hosts_of_cores, join_machines
+from heteroplace.parts.hosts.mpi import MpiRanks
+from heteroplace.run.transport import Ranks
 
 TIMEOUT_S = 300.0
 

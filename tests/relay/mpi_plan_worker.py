@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.parts.hosts.mpi import MPI
 from heteroplace.run.loaded_program import LoadedProgram
-from heteroplace.run.transport import job_ranks
 from heteroplace.tvm_bridge import library_path
 
 TIMEOUT_S = 120
@@ -41,8 +41,7 @@ def fault_of(found: list[np.ndarray], expected: list[np.ndarray]) -> str:
 
 def main(folder: Path) -> None:
     """Run all; the feeding rank of each compares. The first rank prints what differed."""
-    ranks = job_ranks()
-    assert ranks is not None
+    ranks = MPI.launched_ranks()
     programs: list[RankedProgram] = pickle.loads((folder / "programs.pickle").read_bytes())
     faults = []
     for number, program in enumerate(programs):

@@ -13,7 +13,7 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from heteroplace.cli.job import ended_together, join_machines
+from heteroplace.cli.job import ended_together
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
@@ -36,14 +36,12 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import on_host
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
-from heteroplace.run.transport import Ranks, check_ranks, job_ranks
+from heteroplace.run.transport import HostTransport, Ranks, check_ranks, launched_transport
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 
 _MAX_CORES_TIMED = 16
 _MEASURING = "heteroplace.measure.transfers.links"
 """Imports TVM, so it is imported when it is asked for."""
-_HOSTS = "heteroplace.parts.hosts.probe_hosts"
-"""Likewise."""
 
 
 def add_commands(commands: Parsers) -> None:
@@ -95,19 +93,18 @@ def run(arguments: argparse.Namespace) -> None:
     Under `mpiexec` each rank looks at its own machine, and the first one prints and writes.
     """
     _check_options(arguments)
-    ranks = job_ranks()
+    transport = launched_transport()
     with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
-        if ranks is None:
-            cluster = _run_alone(arguments)
+        if transport is None:
+            cluster, is_first = _run_alone(arguments), True
         else:
-            with ended_together(ranks):
-                cluster = _run_on_ranks(arguments, ranks)
-    if arguments.json and (ranks is None or ranks.rank == 0):
+            cluster, is_first = _run_on_ranks(arguments, transport)
+    if arguments.json and is_first:
         print_json(cluster_to_json(cluster))
 
 
 def _run_alone(arguments: argparse.Namespace) -> Cluster:
-    measuring = None if arguments.no_links else _measuring(_MEASURING)
+    measuring = None if arguments.no_links else _measuring()
     given = None if arguments.cluster is None else open_cluster(arguments.cluster)
     cpu, gpus = read_cpus(), _gpus(arguments, given)
     cluster = given or _find(arguments, cpu, gpus, arguments.cores)
@@ -133,13 +130,24 @@ def _gpus(arguments: argparse.Namespace, given: Cluster | None) -> tuple[GpuInfo
     return () if arguments.cpu_only or has_none else read_gpus()
 
 
-def _run_on_ranks(arguments: argparse.Namespace, ranks: Ranks) -> Cluster:
-    measuring = None if arguments.no_links else _measuring(_HOSTS)
+def _run_on_ranks(arguments: argparse.Namespace, transport: HostTransport) -> tuple[Cluster, bool]:
+    """Return the cluster of all ranks, and whether this rank is the first one."""
+    ranks = transport.launched_ranks()
+    with ended_together(ranks):
+        return _measure_on_ranks(arguments, transport, ranks), ranks.rank == 0
+
+
+def _measure_on_ranks(
+    arguments: argparse.Namespace, transport: HostTransport, ranks: Ranks
+) -> Cluster:
+    measuring = None if arguments.no_links else _measuring()
     given = None if arguments.cluster is None else open_cluster(arguments.cluster)
     cpu, gpus = read_cpus(), _gpus(arguments, given)
     if given is None:
         cores = arguments.cores or cpu.first_threads
-        cluster = join_machines(ranks, cores, lambda own: _find(arguments, cpu, gpus, own))
+        cluster = transport.join_machines(
+            ranks, cores, lambda own: _find(arguments, cpu, gpus, own)
+        )
     else:
         cluster = given
     check_ranks(cluster, ranks)
@@ -153,7 +161,7 @@ def _run_on_ranks(arguments: argparse.Namespace, ranks: Ranks) -> Cluster:
     if measuring is not None:
         say = _say if is_first else None
         options = _link_options(arguments, measuring)
-        cluster, reports = measuring.measure_hosts(cluster, ranks, say, options)
+        cluster, reports = transport.measure_hosts(cluster, ranks, say, options)
         if is_first:
             for report in reports:
                 if report.links:
@@ -317,8 +325,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise HeteroPlaceError(f"{path} exists already; give another name, or --force")
 
 
-def _measuring(name: str) -> Any:
-    """A module that measures.
+def _measuring() -> Any:
+    """Return the module that measures links.
 
     Raises
     ------
@@ -331,7 +339,7 @@ def _measuring(name: str) -> Any:
         raise MissingPackageError(
             f"links are measured by the executor, which needs TVM: {err}. Or give --no-links"
         ) from err
-    return importlib.import_module(name)
+    return importlib.import_module(_MEASURING)
 
 
 def _cores(text: str) -> tuple[int, ...]:

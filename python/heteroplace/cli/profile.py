@@ -40,7 +40,7 @@ from heteroplace.place_options import STORE_ON
 from heteroplace.progress import StatusLine
 from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.tables import format_table
-from heteroplace.run.transport import Ranks, job_ranks
+from heteroplace.run.transport import Ranks, launched_transport
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 from heteroplace.tvm_bridge import require_tvm
 from heteroplace.written_files import WrittenFile
@@ -175,10 +175,11 @@ def run(arguments: argparse.Namespace) -> None:
     HeteroPlaceError
         An input is wrong or missing, or an output could not be written: told before any work.
     """
-    ranks = job_ranks()
-    if ranks is None:
+    transport = launched_transport()
+    if transport is None:
         _run(arguments, None)
         return
+    ranks = transport.launched_ranks()
     with ended_together(ranks):
         _run(arguments, ranks)
 

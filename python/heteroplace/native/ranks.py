@@ -1,6 +1,6 @@
 """This process as one of the ranks of a job: who the others are, and its part of a program.
 
-A thin interface to `heteroplace._core` (see `src/exec/net`). A rank is the process that runs one
+A thin interface to `heteroplace._core` (see `src/parts/hosts`). A rank is the process that runs one
 host of a cluster; the rank whose host feeds and reads the model leads the others.
 """
 

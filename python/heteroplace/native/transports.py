@@ -1,6 +1,6 @@
 """Messages between the hosts of a plan: transports, and the check of all hosts' programs.
 
-A thin interface to `heteroplace._core` (see `src/exec/net` and `src/exec/program`).
+A thin interface to `heteroplace._core` (see `src/exec/net`, `src/parts/hosts`, `src/exec/program`).
 """
 
 from __future__ import annotations

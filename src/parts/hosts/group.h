@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "parts/hosts/transports/rank_page.h"
-#include "parts/hosts/transports/shared_transport.h"
 #include "exec/net/transport.h"
 #include "exec/requests/limit.h"
+#include "parts/hosts/transports/rank_page.h"
+#include "parts/hosts/transports/shared_transport.h"
 
 namespace heteroplace::exec {
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <new>
 
+#include "exec/team/threads.h"
 #include "parts/hosts/group.h"
 #include "parts/hosts/patience.h"
-#include "exec/team/threads.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {

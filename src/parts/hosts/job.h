@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "exec/file/compiled_file.h"
-#include "parts/hosts/group.h"
 #include "exec/program/program.h"
+#include "parts/hosts/group.h"
 
 namespace heteroplace::exec {
 

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "parts/hosts/ranked_executor.h"
 #include "exec/program/program.h"
 #include "exec/trace/trace.h"
+#include "parts/hosts/ranked_executor.h"
 
 namespace heteroplace::exec {
 

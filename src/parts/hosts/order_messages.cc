@@ -1,7 +1,7 @@
 #include "parts/hosts/order_messages.h"
 
-#include "parts/hosts/patience.h"
 #include "exec/requests/limit.h"
+#include "parts/hosts/patience.h"
 
 namespace heteroplace::exec {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "parts/hosts/group.h"
 #include "exec/requests/order.h"
+#include "parts/hosts/group.h"
 
 namespace heteroplace::exec {
 

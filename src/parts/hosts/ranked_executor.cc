@@ -3,9 +3,9 @@
 #include <new>
 #include <utility>
 
+#include "exec/program/bundle.h"
 #include "parts/hosts/merged.h"
 #include "parts/hosts/packed.h"
-#include "exec/program/bundle.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {

@@ -1,7 +1,7 @@
 """Memories of a cluster -> programs of copies only, for the executor that runs plans.
 
 What is costed is what is run: the copies go through the executor's own copy queues, between its
-own arenas, and are awaited as in a plan. Between hosts they are messages (`message_programs.py`).
+own arenas, and are awaited as in a plan. Between hosts messages take their place (`parts/hosts`).
 """
 
 from __future__ import annotations

@@ -7,15 +7,20 @@ each host.
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from heteroplace.errors import ClusterError
 from heteroplace.machine.probe import local_cpu_cluster, split_cores
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.run.transport import Ranks
 from heteroplace.tvm_bridge import llvm_cpu_target
 
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""Another one on each machine, whatever the machine is called."""
 ESTIMATED_LATENCY_NS = 50_000
 """Of a message over a network that is not measured."""
 ESTIMATED_BYTES_PER_SECOND = 1_000_000_000
@@ -249,3 +254,27 @@ def _estimated_links(memories: Sequence[Memory], devices: Sequence[Device]) -> l
                     )
                 )
     return links
+
+
+def join_machines(
+    ranks: Ranks, cores: Sequence[int], probe: Callable[[Sequence[int]], Cluster]
+) -> Cluster:
+    """Return the machines of all ranks as one cluster, whose links are estimates; all ranks.
+
+    Parameters
+    ----------
+    cores
+        What this rank would use if it were alone on its machine.
+    probe
+        Makes the cluster of this machine, of some cores.
+
+    Raises
+    ------
+    ClusterError
+        As `share_cores`.
+    """
+    own = MachineShare(_BOOT.read_text().strip(), socket.gethostname(), tuple(cores))
+    shares = ranks.gather(own)
+    num_here = sum(share.machine == own.machine for share in shares)
+    part = part_of(probe(share_cores(shares)[ranks.rank]), num_here)
+    return join_hosts("hosts", host_names(shares), ranks.gather(part))

@@ -1,6 +1,6 @@
 """Hosts of a cluster -> programs of messages between them, for the executors of all ranks.
 
-As in `link_programs.py`: what is costed is what is run. The programs of all hosts are one, which
+What is costed is what is run. The programs of all hosts are one, which
 `lower/project.py` cuts. Each rank has a clock of its own, so that only times of one rank are
 subtracted; trips there and back need no common clock, and streams are timed where they arrive.
 """

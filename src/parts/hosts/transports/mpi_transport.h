@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "parts/hosts/transports/mpi_abi.h"
 #include "exec/net/transport.h"
+#include "parts/hosts/transports/mpi_abi.h"
 
 namespace heteroplace::exec {
 
