@@ -54,13 +54,12 @@ _NEEDS_TVM = {
     "HeteroPlace": "heteroplace.hetero_place",
     "Shard": "heteroplace.parts.parallel.sharding.api",
     "build": "heteroplace.hetero_place",
-    "frontend": "heteroplace.parts.onnx",
     "load": "heteroplace.loading",
     "routing": "heteroplace.parts.routing.relay.public",
     "shard": "heteroplace.parts.parallel.sharding.api",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
-_OF_PARTS = ("tune",)
+_OF_PARTS = ("frontend", "tune")
 """Public names that parts define; the seam `public_names` of the registry has their entries."""
 
 __all__ = [
@@ -93,7 +92,7 @@ def __getattr__(name: str) -> Any:
     if name in _OF_PARTS:
         return import_module(_REGISTRY).load_plugin("public_names", name)
     module = import_module(_NEEDS_TVM[name])
-    return module if name in ("frontend", "routing") else getattr(module, name)
+    return module if name == "routing" else getattr(module, name)
 
 
 class _TVMHooks:

@@ -153,8 +153,8 @@ def build(
     PlanError
         The module is placed on, or shared by, another cluster.
     VerificationError
-        The module was imported from ONNX, and what was built gives other numbers; see
-        `heteroplace/parts/onnx/verify/README.md`.
+        The module was imported, and its outputs are not those of its source; or `verify="on"`
+        cannot be done.
     """
     check_module(mod)
     verify = options.get("verify")

@@ -17,7 +17,8 @@ from heteroplace.cli.main import main
 from heteroplace.entries import load_entry
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
-from heteroplace.pipeline import BUILD_STAGES, PLACE_STAGES
+from heteroplace.pipeline.build_stages import build_stages
+from heteroplace.pipeline.place_stages import place_stages
 from heteroplace.place_options import read_options
 from heteroplace.simulate import simulator
 from heteroplace.solve import network
@@ -25,7 +26,7 @@ from heteroplace.stage_log import StageLog
 from tests.relay.relay_models import cpu_cluster, two_branches
 
 README = Path(pipeline.__file__).with_name("README.md")
-ALL_STAGES = (*PLACE_STAGES, *BUILD_STAGES)
+ALL_PLACE_STAGES, ALL_BUILD_STAGES = place_stages(), build_stages()
 SKIPPED = {
     *("check-verify", "routes", "weights-file", "branches", "saved-kernels"),
     *("drop-kernels", "verify", "place-again"),
@@ -34,16 +35,19 @@ SKIPPED = {
 
 
 def test_every_stage_has_a_function_and_a_sentence() -> None:
-    for stage in ALL_STAGES:
+    for stage in (*ALL_PLACE_STAGES, *ALL_BUILD_STAGES):
         assert callable(load_entry(stage.entry))
         assert stage.purpose.endswith(".")
-    for stages in (PLACE_STAGES, BUILD_STAGES):
+    for stages in (ALL_PLACE_STAGES, ALL_BUILD_STAGES):
         assert len({stage.name for stage in stages}) == len(stages)
 
 
 def test_the_readme_states_the_order_of_the_list() -> None:
     _, placing, building = re.split("## Order of .*", README.read_text())
-    for text, stages in ((placing, PLACE_STAGES), (building.partition("##")[0], BUILD_STAGES)):
+    for text, stages in (
+        (placing, ALL_PLACE_STAGES),
+        (building.partition("##")[0], ALL_BUILD_STAGES),
+    ):
         steps = re.findall(r"^\d+\. (.*?):", text, re.MULTILINE)
         names = [name for step in steps for name in re.findall("`(.*?)`", step)]
         assert names == [stage.name for stage in stages]
@@ -54,11 +58,11 @@ def test_stages_run_in_their_order_and_those_without_use_are_skipped() -> None:
     given = {"costs": "estimate", "progress": log}
     placed = pipeline.place_module(two_branches(), cpu_cluster(), *read_options(given), given)
     pipeline.build_module(placed.mod, log=log, attached=placed.solution)
-    names = [stage.name for stage in PLACE_STAGES]
+    names = [stage.name for stage in ALL_PLACE_STAGES]
     assert [time.name for time in log.times] == [
         *names,
         "annotate",
-        *(stage.name for stage in BUILD_STAGES),
+        *(stage.name for stage in ALL_BUILD_STAGES),
     ]
     assert {time.name for time in log.times if time.wall_s is None} == SKIPPED
 
@@ -97,8 +101,8 @@ def test_compile_prints_the_stages_with_their_times(
     graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", value[:1], value[1:])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "m.onnx")
     command = ["compile", "m.onnx", "--costs", "estimate", "--verify", "off", "--stages"]
-    expected = [stage.name for stage in PLACE_STAGES] + ["annotate"]
-    expected += [stage.name for stage in BUILD_STAGES]
+    expected = [stage.name for stage in ALL_PLACE_STAGES] + ["annotate"]
+    expected += [stage.name for stage in ALL_BUILD_STAGES]
     with tvm.transform.PassContext():
         assert main(command) == 0
         table = capsys.readouterr().out.partition("\n\n")[0].splitlines()[1:]

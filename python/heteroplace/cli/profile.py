@@ -28,10 +28,11 @@ from heteroplace.cli.shared import (
     check_writable,
     print_json,
 )
-from heteroplace.errors import FrontendError, MissingPackageError
+from heteroplace.errors import FrontendError
 from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
 from heteroplace.files.no_file import why_no_file
+from heteroplace.frontends import frontend_of
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
@@ -194,10 +195,7 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
         check_writable(arguments.output, arguments.graph_out)
     cluster = open_cluster(arguments.cluster)
     require_tvm()
-    if importlib.util.find_spec("onnx") is None:
-        raise MissingPackageError(
-            "the package onnx, which reads models, is not installed; run: pip install onnx"
-        )
+    frontend_of(model).check_installed()
     profiler, options = importlib.import_module(_PROFILER), importlib.import_module(_OPTIONS)
     remote = importlib.import_module(_REMOTE)
     is_shown = is_first and (arguments.progress or sys.stderr.isatty())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Verification:
     """The outcome for one input: how far the outputs are from the reference's, or why nobody knows.
 
-    Made by `heteroplace.parts.onnx.verify`; above the tolerance there is none, but a VerificationError.
+    Made by the part that imported the model; above the tolerance it raises VerificationError.
     """
 
     reference: str = ""

@@ -1,8 +1,8 @@
 """All stages from a Relay module to an executable, in an order that is written once.
 
-    module, cluster, options -> `place` (the stages of `place_stages.PLACE_STAGES`) -> plan
+    module, cluster, options -> `place` (the stages of `place_stages()`) -> plan
     plan                     -> `annotate`      -> annotated module, which carries plan and kernels
-    annotated module         -> `build_module`  (`build_stages.BUILD_STAGES`) -> Executable
+    annotated module         -> `build_module`  (`build_stages()`) -> Executable
 
 README.md states the order and its reasons. The pass, the command line, the benchmarks and the demo
 call these functions and repeat none of them.

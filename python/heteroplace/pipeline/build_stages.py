@@ -6,17 +6,18 @@ from dataclasses import replace
 
 import tvm
 
+from heteroplace.errors import VerificationError
 from heteroplace.lower.carried import with_kernels
 from heteroplace.lower.compile import CompiledNetwork, task_targets
 from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.model.solution import Solution
-from heteroplace.parts.onnx.prepare.onnx_source import read_source, with_option, with_source
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.module_contents import read_contents, read_plan
-from heteroplace.pipeline.stage import Stage, run_stages
+from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
 from heteroplace.relay.annotate.moved import SplitPlan
 from heteroplace.relay.annotate.tunings import with_tunings
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
+from heteroplace.relay.module_source import with_source_of
 from heteroplace.relay.output_names import read_output_names, with_output_names
 from heteroplace.relay.source import Source
 from heteroplace.stage_log import StageLog
@@ -32,21 +33,23 @@ BUILD_STAGES: tuple[Stage[BuildState], ...] = (
         lambda state: isinstance(state.plan, SplitPlan),
     ),
     Stage("contents", "Read the network and the kernels.", f"{_HERE}:read_network"),
-    Stage(
-        "check-verify",
-        "Refuse verify='on' where no comparison is possible.",
-        "heteroplace.parts.onnx.verification_stages:check_build",
-        lambda state: state.verify == "on",
-    ),
     Stage("build", "Compile the missing kernels and write the program.", f"{_HERE}:write"),
-    Stage(
-        "verify",
-        "Compare one run with onnxruntime.",
-        "heteroplace.parts.onnx.verification_stages:verify",
-        lambda state: state.known_contents.source is not None and state.verify != "off",
-    ),
 )
-"""The order in which an annotated module is built."""
+"""The core's stages, in the order in which an annotated module is built."""
+
+
+def build_stages() -> tuple[Stage[BuildState], ...]:
+    """Return the stages of the core and of the parts."""
+    return with_added_stages(BUILD_STAGES, "build_stages")
+
+
+def check_verifier(verify: str) -> None:
+    """Raise VerificationError where verify='on' is requested and no part adds a stage `verify`."""
+    if verify == "on" and not any(stage.name == "verify" for stage in build_stages()):
+        raise VerificationError(
+            "verify='on' cannot be done: no installed package adds the stage 'verify'; install "
+            "heteroplace with its part `onnx`, or give verify='auto'"
+        )
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
@@ -67,17 +70,15 @@ def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
 def annotate_as(
     mod: tvm.IRModule, compiled: CompiledNetwork, solution: Solution, verify: str | None = None
 ) -> tvm.IRModule:
-    """Annotate with the output names and the ONNX source of the module that was placed.
+    """Annotate with the output names and the source of the module that was placed.
 
     Parameters
     ----------
     verify
-        The option of the pass, which the source then says; None: it stays.
+        The option of the pass; None: it stays.
     """
-    source = read_source(mod)
-    source = source if verify is None else with_option(source, verify)
     placed = with_output_names(annotate(compiled, solution), read_output_names(mod))
-    return with_source(placed, source)
+    return with_source_of(placed, mod, verify)
 
 
 def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
@@ -118,11 +119,11 @@ def build_module(
     InfeasibleError
         The compiled program does not fit in some memory.
     VerificationError
-        It was imported from ONNX, and its outputs are not those of onnxruntime on that model.
+        It was imported, and its outputs are not those of its source.
     """
     log = log or StageLog()
     state = BuildState(mod, verify, log, attached)
-    return run_stages(BUILD_STAGES, state, log).known_executable
+    return run_stages(build_stages(), state, log).known_executable
 
 
 def read(state: BuildState) -> BuildState:
@@ -132,7 +133,9 @@ def read(state: BuildState) -> BuildState:
 
 def read_network(state: BuildState) -> BuildState:
     """Read what else the module carries."""
-    return replace(state, contents=read_contents(state.mod, state.known_plan))
+    state = replace(state, contents=read_contents(state.mod, state.known_plan))
+    check_verifier(state.verify)
+    return state
 
 
 def write(state: BuildState) -> BuildState:

@@ -48,6 +48,5 @@ class BuildState:
 
     @property
     def verify(self) -> str:
-        """ "auto", "on" or "off"; "off" for a module that was not imported from ONNX."""
-        source = self.known_contents.source
-        return self.requested_verify or ("off" if source is None else source.verify)
+        """ "auto", "on" or "off"; "off" for a module that was not imported."""
+        return self.requested_verify or self.known_contents.verify

@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 import tvm
+from tvm import relay
 
 from heteroplace.errors import LoweringError
 from heteroplace.files.sharding import ShardingRecord
 from heteroplace.lower.carried import carried_kernels
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, TaskTargets
 from heteroplace.model.solution import Solution
-from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource, read_source
 from heteroplace.relay.annotate.moved import SplitPlan, follow_annotations
 from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.module_source import read_verify, source_attribute
 from heteroplace.relay.tasks.network import Network, network_under, sharded_network
 
 
@@ -68,8 +69,10 @@ class ModuleContents:
     """The neutral module, with its tuned kernels, initial state and output names."""
     kernels: tuple[TaskTargets, CompiledKernels] | None
     """Those that were compiled to measure this network; None: there are none."""
-    source: OnnxSource | None
-    """The ONNX model that the module was imported from; None: it has none."""
+    source: relay.Expr | None
+    """What the part that imported the module noted of its source; None: it was not imported."""
+    verify: str
+    """Option of the pass: "auto", "on" or "off"; "off" without a source."""
     is_sharded: bool
     """`Shard` made it, not `HeteroPlace`."""
 
@@ -90,11 +93,12 @@ def read_contents(mod: tvm.IRModule, plan: ModulePlan) -> ModuleContents:
     plan
         What `read_plan` returned, with a new plan in place of one that annotations split.
     """
+    source, verify = source_attribute(mod), read_verify(mod)
     if isinstance(plan, ShardedPlan):
         record, state = plan
         network = sharded_network(mod, record.solution.graph, state)
-        return ModuleContents(record.solution, network, None, read_source(mod), is_sharded=True)
+        return ModuleContents(record.solution, network, None, source, verify, is_sharded=True)
     assert isinstance(plan, Solution)  # the stage `place-again` has replaced `SplitPlan`
     network = network_under(mod, plan.graph)
     kernels = carried_kernels(mod, network.digest, network.graph.routers)
-    return ModuleContents(plan, network, kernels, read_source(mod), is_sharded=False)
+    return ModuleContents(plan, network, kernels, source, verify, is_sharded=False)

@@ -21,9 +21,9 @@ from heteroplace.model.demands import check_reachable, check_routed, with_max_me
 from heteroplace.model.solution import Solution
 from heteroplace.parts.routing.tasks.extract_routed import has_routers
 from heteroplace.pipeline import core_stages
-from heteroplace.pipeline.build_stages import annotate_as
+from heteroplace.pipeline.build_stages import annotate_as, check_verifier
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
-from heteroplace.pipeline.stage import Stage, run_stages
+from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
 from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
 from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.targets import with_stock_kernels
@@ -38,12 +38,6 @@ _HERE = "heteroplace.pipeline.place_stages"
 
 PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage("check", "Refuse contradictory options and unreachable devices.", f"{_HERE}:check"),
-    Stage(
-        "check-verify",
-        "Refuse verify='on' where no comparison is possible.",
-        "heteroplace.parts.onnx.verification_stages:check_place",
-        lambda state: state.options.verify == "on",
-    ),
     Stage("read", "Read the saved plan, the costs and the example inputs.", f"{_HERE}:read"),
     Stage("limit", "Apply max_memory and kernels='tvm' to the cluster.", f"{_HERE}:limit"),
     Stage(
@@ -90,7 +84,12 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
         lambda state: len(state.known_solution.cluster.devices) > len(state.plain_cluster.devices),
     ),
 )
-"""The order in which a module is placed."""
+"""The core's stages, in the order in which a module is placed."""
+
+
+def place_stages() -> tuple[Stage[PlaceState], ...]:
+    """Return the stages of the core and of the parts."""
+    return with_added_stages(PLACE_STAGES, "place_stages")
 
 
 def place(
@@ -122,7 +121,7 @@ def place(
     log = log or StageLog.of(options.progress)
     cost_options = CostOptions(options.store, options.progress, options.missing)
     request = PlaceRequest(options, limits, log, cost_options)
-    state = run_stages(PLACE_STAGES, PlaceState(request, mod, cluster), log)
+    state = run_stages(place_stages(), PlaceState(request, mod, cluster), log)
     solution = state.known_solution.with_others_cores(cost_options.others_cores)
     return state.known_compiled.with_graph(solution.graph), solution
 
@@ -167,6 +166,7 @@ def check(state: PlaceState) -> PlaceState:
     """Raise if the request cannot be met: minutes of measuring come later."""
     check_reachable(state.cluster)
     check_options(state.options, state.request.limits)
+    check_verifier(state.options.verify)
     return state
 
 

@@ -39,8 +39,8 @@ class AddedStage(Generic[State]):
     """A stage that a part, or another package, adds to a list of stages."""
 
     stage: Stage[State]
-    before: str
-    """The stage of the core that it runs before."""
+    before: str | None
+    """The stage of the core that it runs before; None: it runs after all of them."""
 
 
 def with_added_stages(stages: Sequence[Stage[State]], seam: str) -> tuple[Stage[State], ...]:
@@ -58,14 +58,15 @@ def with_added_stages(stages: Sequence[Stage[State]], seam: str) -> tuple[Stage[
     PluginError
         An added stage names a stage that does not exist, or has the name of another one.
     """
-    before: dict[str, list[Stage[State]]] = {stage.name: [] for stage in stages}
-    names = set(before)
+    names = {stage.name for stage in stages}
+    before: dict[str | None, list[Stage[State]]] = {name: [] for name in (*names, None)}
     for plugin, added in load_plugins(seam).items():
         for each in added:
             if each.before not in before:
                 raise PluginError(
                     f"plugin {plugin!r} adds the stage {each.stage.name!r} before "
-                    f"{each.before!r}, which is no stage of the core; stages: {', '.join(before)}"
+                    f"{each.before!r}, which is no stage of the core; stages: "
+                    f"{', '.join(stage.name for stage in stages)}"
                 )
             if each.stage.name in names:
                 raise PluginError(
@@ -74,7 +75,8 @@ def with_added_stages(stages: Sequence[Stage[State]], seam: str) -> tuple[Stage[
                 )
             names.add(each.stage.name)
             before[each.before].append(each.stage)
-    return tuple(each for stage in stages for each in (*before[stage.name], stage))
+    own = (each for stage in stages for each in (*before[stage.name], stage))
+    return (*own, *before[None])
 
 
 def run_stages(stages: Sequence[Stage[State]], state: State, log: StageLog) -> State:

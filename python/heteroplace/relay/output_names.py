@@ -14,8 +14,6 @@ OUTPUTS_ATTRIBUTE = "heteroplace_outputs"
 """Attribute of `main`: the names as an array, in the order of the outputs."""
 GRAPH_ATTRIBUTE = "heteroplace_graph"
 """Attribute of `main`: the name of the model's graph."""
-SOURCE_ATTRIBUTE = "heteroplace_source"
-"""Attribute of `main`: a tuple of a table as JSON, and the model if it was in memory."""
 UNNAMED_GRAPH = "model"
 """Name of a graph whose module has none."""
 

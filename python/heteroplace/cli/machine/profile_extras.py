@@ -10,6 +10,7 @@ import numpy as np
 from heteroplace.costs.standard_evaluation import estimate_costs
 from heteroplace.errors import SolverError
 from heteroplace.files.measurements import Note, date_text
+from heteroplace.frontends import Imported
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.batches import BatchMeasurement, measure_batches
 from heteroplace.measure.devices_under_test import find_devices_under_test
@@ -17,7 +18,6 @@ from heteroplace.measure.options import ProfileOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, TableBuilder, table_from_rows
 from heteroplace.model.graph import TaskGraph
-from heteroplace.parts.onnx.imported_model import ImportedModel
 from heteroplace.simulate.interference import Interference
 
 SMALL_BATCHES = (1, 2, 4)
@@ -39,7 +39,7 @@ def check_estimated_batch(large: int, batches: Sequence[int]) -> None:
 
 
 def estimate_batch(
-    imported: ImportedModel,
+    imported: Imported,
     graph: TaskGraph,
     cluster: Cluster,
     large: int,

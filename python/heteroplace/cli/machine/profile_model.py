@@ -22,6 +22,7 @@ from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.prediction.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
 from heteroplace.files.measurements import KernelKey
+from heteroplace.frontends import frontend_of
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.batches import of_batch
 from heteroplace.measure.example_inputs import read_examples
@@ -33,7 +34,6 @@ from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.run.devices import missing_devices
 from heteroplace.simulate.interference import Interference
 from heteroplace.stage_log import StageLog
@@ -117,7 +117,7 @@ def profile_model(
     given = read_shapes(extras.input_shapes)
     say(f"importing {path}")
     with as_options():
-        imported = from_onnx(path, input_shapes=given)
+        imported = frontend_of(path).import_file(path, shapes=given)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         network = pipeline.prepare(imported.mod, imported.params, StageLog(options.progress))
         network = network.with_examples(read_examples(extras.inputs))

@@ -7,7 +7,6 @@ to be compiled: axes and sizes, and single integers that decide a branch of an `
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,13 +17,9 @@ import numpy as np
 
 from heteroplace.cli.models.arrays import Arrays
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.frontends import frontend_of
 from heteroplace.options import named_pairs
 from heteroplace.run.array_files import read_array
-
-_OPERANDS = "heteroplace.parts.onnx.prepare.onnx_operands"
-"""What knows the values that a model needs; loaded only for arrays that may hold them, with TVM."""
-_MAX_FIXED = 64
-"""Elements of an array that may be axes or sizes."""
 
 
 @dataclass(frozen=True)
@@ -62,52 +57,15 @@ def sizes_of_run(model: Path, given: Arrays, arguments: argparse.Namespace) -> I
                 f"input {name!r} is fixed to {value} by --fix, and --input gives another value; "
                 f"leave one of both out"
             )
-    shapes, values = _fixed(model, given, sizes.batch)
+    if not given:
+        return sizes
+    shapes, values = frontend_of(model).fixed_by_arrays(model, given, sizes.batch)
     return replace(sizes, of_arrays=shapes, values={**values, **sizes.values})
 
 
 def left_inputs(given: Arrays, sizes: InputSizes) -> dict[str, Any]:
     """Return the arrays whose inputs are left after compiling."""
     return {name: array for name, array in given.items() if name not in sizes.values}
-
-
-def _fixed(
-    model: Path, given: Arrays, batch: int | None
-) -> tuple[dict[str, tuple[int, ...]], dict[str, Any]]:
-    """The free sizes, and the values, that arrays fix."""
-    if not given:
-        return {}, {}
-    import onnx
-
-    decode_error = importlib.import_module("google.protobuf.message").DecodeError
-    try:
-        graph = onnx.load(model, format="protobuf", load_external_data=False).graph
-    except decode_error:  # the import says what is wrong with it
-        return {}, {}
-    shapes = {}
-    for value in graph.input:
-        tensor = value.type.tensor_type
-        sizes = [dim.dim_value for dim in tensor.shape.dim]
-        if value.name not in given or (tensor.HasField("shape") and all(sizes)):
-            continue
-        shape = tuple(int(size) for size in given[value.name].shape)
-        is_batch = batch is not None and sizes and sizes[0] == 0
-        if is_batch and all(sizes[1:]):
-            continue
-        shapes[value.name] = (-1, *shape[1:]) if is_batch else shape
-    return shapes, _values(model, given)
-
-
-def _values(model: Path, given: Arrays) -> dict[str, Any]:
-    small = [
-        name
-        for name, array in given.items()
-        if array.dtype.kind in "biu" and array.size <= _MAX_FIXED
-    ]
-    if not small:
-        return {}
-    needed = importlib.import_module(_OPERANDS).inputs_fixed_in(model)
-    return {name: given[name].tolist() for name in small if name in needed}
 
 
 def fixed_value(text: str) -> tuple[str, Any]:

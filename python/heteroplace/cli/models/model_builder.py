@@ -16,14 +16,11 @@ from heteroplace.cli.models.given_inputs import InputSizes
 from heteroplace.cli.models.input_shapes import as_options, read_shapes
 from heteroplace.cli.models.model_cache import MODEL, About, Digests, digest_of
 from heteroplace.errors import ClusterError, FrontendError, MissingCostError
+from heteroplace.frontends import Imported, frontend_of
 from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
-from heteroplace.parts.onnx.imported_model import ImportedModel
-from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.parts.onnx.prepare.onnx_devices import annotate, check_annotatable, read_devices
-from heteroplace.parts.onnx.prepare.onnx_source import external_locations
 from heteroplace.place_options import PlaceOptions, read_options
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.run.devices import missing_devices
@@ -34,7 +31,7 @@ OPT_LEVEL = 3
 Say = Callable[[str], None]
 
 
-def import_model(path: Path, sizes: InputSizes, say: Say) -> ImportedModel:
+def import_model(path: Path, sizes: InputSizes, say: Say) -> Imported:
     """Import an ONNX file.
 
     Parameters
@@ -52,7 +49,9 @@ def import_model(path: Path, sizes: InputSizes, say: Say) -> ImportedModel:
     shapes = {**sizes.of_arrays, **read_shapes(sizes.shapes)}
     shapes = {name: shape for name, shape in shapes.items() if name not in sizes.values}
     with as_options("--batch N"):
-        return from_onnx(path, input_shapes=shapes, input_values=sizes.values, batch=sizes.batch)
+        return frontend_of(path).import_file(
+            path, shapes=shapes, values=sizes.values, batch=sizes.batch
+        )
 
 
 def check_devices(cluster: Cluster, place: Mapping[str, Any]) -> None:
@@ -69,7 +68,7 @@ def check_devices(cluster: Cluster, place: Mapping[str, Any]) -> None:
 
 
 def with_annotations(
-    path: Path, imported: ImportedModel, cluster: Cluster, options: Mapping[str, Any], say: Say
+    path: Path, imported: Imported, cluster: Cluster, options: Mapping[str, Any], say: Say
 ) -> dict[str, Any]:
     """Return the options with the devices that the model itself names for its nodes.
 
@@ -81,7 +80,7 @@ def with_annotations(
     ClusterError
         A node is for a device that the cluster does not have.
     """
-    devices = read_devices(path)
+    devices = frontend_of(path).read_devices(path)
     if not devices:
         return dict(options)
     known = {device.name for device in cluster.devices}
@@ -201,7 +200,7 @@ def model_digests(path: Path) -> Digests:
     FrontendError
         The file is no ONNX model, or a file cannot be read.
     """
-    files = {place: path.parent / place for place in external_locations(path)}
+    files = {place: path.parent / place for place in frontend_of(path).weight_files(path)}
     found = {place: digest_of(file) for place, file in files.items() if file.is_file()}
     return {MODEL: digest_of(path), **found}
 
@@ -215,9 +214,9 @@ def tune_model(path: Path, sizes: InputSizes, cluster: Cluster, say: Say, **opti
 
 def check_annotated(path: Path, output: str) -> None:
     """Raise before the work what `write_annotated` would raise of the model and the file."""
-    check_annotatable(path, output)
+    frontend_of(path).check_annotatable(path, output)
 
 
 def write_annotated(path: Path, output: str, solution: Solution) -> None:
-    """Write the model with the devices of a plan; raises as `annotate`, which needs onnx."""
-    annotate(path, output, solution)
+    """Write the model with the devices of a plan; raises as `Frontend.annotate`."""
+    frontend_of(path).annotate(path, output, solution)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from heteroplace.cli.models.given_inputs import fixed_value
 from heteroplace.cli.shared import print_json
-from heteroplace.errors import FrontendError, MissingPackageError
+from heteroplace.errors import FrontendError
 from heteroplace.files.no_file import why_no_file
+from heteroplace.frontends import frontend_of
 from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
 from heteroplace.options import count
@@ -86,10 +86,7 @@ def check_model(path: Path) -> None:
     if not path.is_file():
         raise FrontendError(f"{path}: {why_no_file(path)}; give the path of an ONNX model")
     require_tvm()
-    if importlib.util.find_spec("onnx") is None:
-        raise MissingPackageError(
-            "the package onnx, which reads models, is not installed; run: pip install onnx"
-        )
+    frontend_of(path).check_installed()
 
 
 def progress_of(arguments: argparse.Namespace) -> tuple[StatusLine, Callable[[str], None]]:

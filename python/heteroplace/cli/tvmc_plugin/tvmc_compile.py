@@ -26,10 +26,10 @@ from heteroplace.cli.tvmc_plugin.tvmc_tuning import tuned
 from heteroplace.errors import ArtifactError, FrontendError, HeteroPlaceError, PlanError
 from heteroplace.files.plan import save_plan
 from heteroplace.files.sharding import ShardingRecord, told_text
+from heteroplace.frontends import frontend_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes
 from heteroplace.native.compiled_file import sign_tail
-from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.parallel.shard_model import import_source
 from heteroplace.parts.parallel.sharding.plan import options_of, replayed_model
 from heteroplace.place_options import CONFIG_PREFIX, read_options
@@ -67,8 +67,8 @@ def compile_placed(arguments: argparse.Namespace) -> None:
     Raises
     ------
     HeteroPlaceError
-        See `from_onnx`, `HeteroPlace` and `build`. What can be checked at once is checked before
-        anything slow is done.
+        See `Frontend.import_file`, `HeteroPlace` and `build`. What can be checked at once is
+        checked before anything slow is done.
     """
     if not arguments.output.endswith(".so"):
         raise ArtifactError(
@@ -204,7 +204,7 @@ def _load_onnx(
     path: str, input_shapes: Mapping[str, Sequence[int]] | None
 ) -> tuple[tvm.IRModule, Mapping[str, tvm.nd.NDArray]]:
     with as_options():
-        imported = from_onnx(path, input_shapes=plain_shapes(input_shapes))
+        imported = frontend_of(path).import_file(Path(path), shapes=plain_shapes(input_shapes))
     print("\n  ".join((f"imported {path}", *imported.report)), flush=True)
     return imported.mod, imported.params
 

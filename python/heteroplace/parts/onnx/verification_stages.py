@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heteroplace.parts.onnx.prepare.onnx_source import read_source
+from heteroplace.parts.onnx.prepare.onnx_source import parse_source, read_source
 from heteroplace.parts.onnx.verify.executable import check_can_verify, verify_executable
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.place_state import PlaceState
@@ -21,14 +21,16 @@ def check_build(state: BuildState) -> BuildState:
     """Raise if a module that is about to be built cannot be verified."""
     contents = state.known_contents
     solution = contents.solution
-    check_can_verify(state.verify, contents.source, solution.cluster, solution.devices_not_used)
+    source = parse_source(contents.source)
+    check_can_verify(state.verify, source, solution.cluster, solution.devices_not_used)
     return state
 
 
 def verify(state: BuildState) -> BuildState:
     """Compare one run of the executable with onnxruntime."""
     contents, executable = state.known_contents, state.known_executable
-    assert contents.source is not None  # else the stage does not apply
+    source = parse_source(contents.source)
+    assert source is not None  # else the stage does not apply
     with state.log.stage("verify", "comparing a run with onnxruntime"):
-        outcome = verify_executable(executable, contents.network.mod, contents.source, state.verify)
+        outcome = verify_executable(executable, contents.network.mod, source, state.verify)
     return replace(state, executable=executable.verified(outcome))

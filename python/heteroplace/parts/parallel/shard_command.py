@@ -22,9 +22,10 @@ from heteroplace.cli.shared import (
     check_writable,
     print_json,
 )
-from heteroplace.errors import FrontendError, MissingPackageError, ShardingError
+from heteroplace.errors import FrontendError, ShardingError
 from heteroplace.files.no_file import why_no_file
 from heteroplace.files.sharding import save_sharding
+from heteroplace.frontends import frontend_of
 from heteroplace.machine.local import open_cluster
 from heteroplace.options import add_arguments, count, read_arguments
 from heteroplace.tvm_bridge import require_tvm
@@ -91,10 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_writable(arguments.output, arguments.csv)
     cluster = open_cluster(arguments.cluster)
     require_tvm()
-    if importlib.util.find_spec("onnx") is None:
-        raise MissingPackageError(
-            "the package onnx, which reads models, is not installed; run: pip install onnx"
-        )
+    frontend_of(model).check_installed()
     sharder, table = importlib.import_module(_SHARDER), importlib.import_module(_TABLE)
     found = sharder.shard_file(
         model,

@@ -9,9 +9,8 @@ from pathlib import Path
 import tvm
 
 from heteroplace.cli.models.input_shapes import Shapes, as_options, read_shapes
+from heteroplace.frontends import frontend_of
 from heteroplace.model.cluster import Cluster
-from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.parts.onnx.prepare.onnx_batch import SYMBOLIC, free_batch
 from heteroplace.parts.parallel.sharding.options import ShardOptions
 from heteroplace.parts.parallel.sharding.search import Grid, search_degrees
 from heteroplace.parts.parallel.sharding.source import ModelSource
@@ -76,12 +75,10 @@ def import_source(path: Path, options: ShardOptions, shapes: Shapes) -> ModelSou
         The rows cannot be followed through an op.
     """
     options.say(f"importing {path}")
-    is_free = bool(free_batch(path, shapes).names)
+    frontend = frontend_of(path)
+    is_free = frontend.has_free_batch(path, shapes)
     with as_options():
-        imported = from_onnx(
-            path,
-            input_shapes=shapes,
-            batch=SYMBOLIC if is_free else None,
-            keep_weights=options.is_training,
+        imported = frontend.import_file(
+            path, shapes=shapes, is_any_batch=is_free, keeps_weights=options.is_training
         )
     return ModelSource(imported.mod, imported.params, options, path.stem)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from heteroplace.errors import FrontendError
 from heteroplace.files.digest import file_digest
 from heteroplace.parts.onnx.prepare.onnx_load import parse_file
 from heteroplace.parts.onnx.prepare.onnx_tensors import all_tensors, external_location, serialised
-from heteroplace.relay.output_names import SOURCE_ATTRIBUTE
+from heteroplace.relay.module_source import source_attribute, with_source_attribute
 
 MAX_BYTES = 2**31 - 1
 """No larger model can be serialised by protobuf."""
@@ -44,8 +44,6 @@ class OnnxSource:
     """Sizes that were given for free ones."""
     simplify: bool
     """As given to `from_onnx`."""
-    verify: str = "auto"
-    """Option `verify` of the pass that has placed the module."""
 
     @classmethod
     def of(
@@ -112,39 +110,32 @@ class OnnxSource:
 
 def with_source(mod: tvm.IRModule, source: OnnxSource | None) -> tvm.IRModule:
     """Return a module that says where it came from; None: that says it no longer."""
-    main = mod["main"]
     if source is None:
-        if read_source(mod) is None:
-            return mod
-        main = main.without_attr(SOURCE_ATTRIBUTE)
-    else:
-        table = {
-            "path": source.path,
-            "digests": dict(source.digests),
-            "input_shapes": {name: list(shape) for name, shape in source.input_shapes.items()},
-            "simplify": source.simplify,
-            "verify": source.verify,
-        }
-        text = relay.const(np.frombuffer(json.dumps(table).encode(), dtype="uint8"))
-        data = [] if source.data is None else [relay.Constant(source.data)]
-        main = main.with_attr(SOURCE_ATTRIBUTE, relay.Tuple([text, *data]))
-    return tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
+        return with_source_attribute(mod, None)
+    table = {
+        "path": source.path,
+        "digests": dict(source.digests),
+        "input_shapes": {name: list(shape) for name, shape in source.input_shapes.items()},
+        "simplify": source.simplify,
+    }
+    text = relay.const(np.frombuffer(json.dumps(table).encode(), dtype="uint8"))
+    data = [] if source.data is None else [relay.Constant(source.data)]
+    return with_source_attribute(mod, relay.Tuple([text, *data]))
 
 
 def read_source(mod: tvm.IRModule) -> OnnxSource | None:
     """Return where a module with a function `main` came from; None: it does not say."""
-    attributes = mod["main"].attrs
-    if attributes is None or SOURCE_ATTRIBUTE not in attributes:
+    return parse_source(source_attribute(mod))
+
+
+def parse_source(attribute: relay.Expr | None) -> OnnxSource | None:
+    """Return the source that an attribute of a module describes."""
+    if attribute is None:
         return None
-    text, *content = (field.data for field in attributes[SOURCE_ATTRIBUTE].fields)
+    text, *content = (field.data for field in attribute.fields)
     table = json.loads(text.numpy().tobytes())
     shapes = {name: tuple(shape) for name, shape in table.pop("input_shapes").items()}
     return OnnxSource(data=content[0] if content else None, input_shapes=shapes, **table)
-
-
-def with_option(source: OnnxSource | None, verify: str) -> OnnxSource | None:
-    """Return the source as a placed module carries it, by the option `verify`."""
-    return None if source is None or verify == "off" else replace(source, verify=verify)
 
 
 def external_locations(path: Path) -> list[str]:

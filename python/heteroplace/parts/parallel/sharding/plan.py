@@ -30,7 +30,6 @@ from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import is_async
 from heteroplace.model.units import format_bytes
-from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource, with_source
 from heteroplace.parts.parallel.collectives.sums_in_updates import sums_in_updates
 from heteroplace.parts.parallel.sharding.collectives import groups_of_plan
 from heteroplace.parts.parallel.sharding.costs import estimated_costs
@@ -56,6 +55,7 @@ from heteroplace.parts.parallel.sharding.strategies import (
 from heteroplace.parts.parallel.transforms.degrees import Degrees
 from heteroplace.parts.parallel.transforms.strategy import Strategy, rewrite
 from heteroplace.relay.annotate.sharded import annotate_sharded
+from heteroplace.relay.module_source import with_source_attribute
 from heteroplace.relay.output_names import with_output_names
 from heteroplace.simulate.simulator import simulate
 
@@ -75,8 +75,8 @@ class ShardedModel:
     state: Mapping[str, np.ndarray]
     """Of inputs that a step of training replaces, what they are at first."""
     options: ShardOptions
-    source: OnnxSource | None = None
-    """The ONNX model that it came from; None: it is not known, or the model is trained."""
+    source: tvm.relay.Expr | None = field(default=None, compare=False)
+    """The noted source of the imported module; None: there is none, or the model is trained."""
     compiled: CompiledNetwork | None = field(default=None, repr=False, compare=False)
     """With the kernels that were measured; None: it is made of a file."""
     memories: Mapping[str, TaskMemory] | None = field(default=None, repr=False, compare=False)
@@ -122,7 +122,7 @@ class ShardedModel:
     def to_module(self) -> tvm.IRModule:
         """Return the Relay module that `heteroplace.build` takes."""
         mod = annotate_sharded(self.module, self.record, self.state)
-        return with_source(with_output_names(mod, self.output_names), self.source)
+        return with_source_attribute(with_output_names(mod, self.output_names), self.source)
 
 
 def plan_model(
@@ -262,7 +262,7 @@ def _model(
         planned.mod,
         planned.state,
         options,
-        source.onnx,
+        source.imported_from,
         planned.compiled,
         planned.memories,
         source.output_names,
@@ -302,7 +302,7 @@ def replayed_model(source: ModelSource, record: ShardingRecord, where: str) -> S
     strategy = strategy_of(options, degrees)
     mod = network.network.mod
     return ShardedModel(
-        *(record.solution, strategy, Coverage(), mod, state, options, source.onnx),
+        *(record.solution, strategy, Coverage(), mod, state, options, source.imported_from),
         output_names=source.output_names,
     )
 

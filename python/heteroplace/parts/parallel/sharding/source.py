@@ -18,7 +18,6 @@ from heteroplace.errors import ShardingError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
-from heteroplace.parts.onnx.prepare.onnx_source import read_source
 from heteroplace.parts.parallel.collectives.joined_sums import JoinableSums
 from heteroplace.parts.parallel.shard.graph import (
     ShardedNetwork,
@@ -41,6 +40,7 @@ from heteroplace.parts.parallel.training.optimizers import parse_optimizer
 from heteroplace.parts.parallel.training.step import TrainingStep, training_step
 from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
 from heteroplace.relay.expressions import static_shape, tensor_types
+from heteroplace.relay.module_source import source_attribute
 from heteroplace.relay.output_names import read_output_names
 from heteroplace.relay.parameters import check_params
 from heteroplace.relay.tasks.network import module_digest
@@ -75,8 +75,8 @@ class ModelSource:
         name: str = "model",
     ) -> None:
         check_params(mod, {} if params is None else params)
-        self.onnx = None if options.is_training else read_source(mod)
-        """The ONNX model whose outputs it must have; None: none is known."""
+        self.imported_from = None if options.is_training else source_attribute(mod)
+        """What the part that imported the module noted of its source; None: nothing."""
         self.output_names = () if options.is_training else read_output_names(mod)
         """Those of the imported model; empty: it has none, or it is trained."""
         self.mod = tvm.relay.transform.InferType()(mod)

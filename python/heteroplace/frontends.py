@@ -1,0 +1,119 @@
+"""The seam `Frontend`: the file of a model -> a Relay module, by the part that reads its format.
+
+A part registers one in the group `heteroplace.frontends`; ours is `onnx`. This module imports no
+TVM: commands check a file and its reader before they load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from heteroplace.errors import MissingPackageError
+from heteroplace.model.solution import Solution
+from heteroplace.registry import load_plugins
+
+
+class Imported(Protocol):
+    """A model in Relay."""
+
+    @property
+    def mod(self) -> Any:
+        """Typed module, `tvm.IRModule`; its `main` takes the inputs, then `params`, in order."""
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Weights by parameter name, `tvm.nd.NDArray`; they are not bound into `mod`."""
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
+        """Input name -> (shape, dtype), in the order of the file."""
+
+    @property
+    def report(self) -> tuple[str, ...]:
+        """Lines: what the import changed."""
+
+
+class Frontend(Protocol):
+    """What commands need to know of a format of models. All but `check_installed` may load TVM."""
+
+    suffixes: tuple[str, ...]
+    """Of the files that it reads, in lower case: (".onnx",)."""
+
+    def check_installed(self) -> None:
+        """Raise MissingPackageError if a package that reads the format is missing."""
+
+    def import_file(
+        self,
+        path: Path,
+        *,
+        shapes: Mapping[str, Sequence[int]],
+        values: Mapping[str, Any] | None = None,
+        batch: int | None = None,
+        is_any_batch: bool = False,
+        keeps_weights: bool = False,
+    ) -> Imported:
+        """Import a file.
+
+        Parameters
+        ----------
+        shapes
+            Sizes of inputs that the file leaves free; with `batch` a first one may be -1.
+        values
+            Values of inputs that become constants.
+        batch
+            Rows of the inputs whose first size is free.
+        is_any_batch
+            These inputs take any number of rows.
+        keeps_weights
+            Small tensors stay parameters, so that they can be trained.
+
+        Raises
+        ------
+        FrontendError
+            The file cannot be read, or sizes are missing or wrong.
+        UnsupportedRelayError
+            The rows cannot be followed through an op.
+        """
+
+    def has_free_batch(self, path: Path, shapes: Mapping[str, Sequence[int]]) -> bool:
+        """Return whether inputs leave the number of their rows free."""
+
+    def fixed_by_arrays(
+        self, path: Path, arrays: Mapping[str, Any], batch: int | None
+    ) -> tuple[dict[str, tuple[int, ...]], dict[str, Any]]:
+        """Return the free sizes (-1: rows, by `batch`) and the values that arrays for inputs fix.
+
+        Values are lists or numbers. Both are empty if the file cannot be read.
+        """
+
+    def weight_files(self, path: Path) -> Sequence[str]:
+        """Return the files with weights that a file refers to, relative to its folder."""
+
+    def read_devices(self, path: Path) -> Mapping[str, str]:
+        """Return the device of each node that the file annotates with one, by the node's name."""
+
+    def check_annotatable(self, path: Path, output: str) -> None:
+        """Raise what `annotate` would raise of the model and the file, before any work."""
+
+    def annotate(self, path: Path, output: str, solution: Solution) -> None:
+        """Write the model with the devices of a plan."""
+
+
+def frontend_of(path: str | Path) -> Frontend:
+    """Return the front end for a file, by its suffix; for any other suffix the first one by name.
+
+    Raises
+    ------
+    MissingPackageError
+        None is registered.
+    """
+    frontends: Sequence[Frontend] = tuple(load_plugins("frontends").values())
+    if not frontends:
+        raise MissingPackageError(
+            f"{path}: no installed package reads models; install heteroplace with its part `onnx`, "
+            f"or hand a Relay module to HeteroPlace"
+        )
+    suffix = Path(path).suffix.lower()
+    return next((each for each in frontends if suffix in each.suffixes), frontends[0])
