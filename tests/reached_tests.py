@@ -2,8 +2,9 @@
 
 Nothing is imported. Imports are read from the text, and so are names in strings: modules, as in
 registries; packages, of which any module may be loaded; files of a folder of tests, which run as
-programs. The tests below a folder import its `conftest.py`. A test that names a file or a folder
-that holds no module, such as `README.md`, counts as its importer.
+programs. A module of ours that names a seam of the registry imports all entries that plug into it.
+The tests below a folder import its `conftest.py`. A test that names a file or a folder that holds
+no module, such as `README.md`, counts as its importer.
 
 A change of the C++ core counts as a change of every module of `heteroplace.native`. The programs of
 tests/cpp are reached through `#include`, and through the source of a header that they include.
@@ -22,6 +23,8 @@ _IMPORT = re.compile(
 )
 _NAMED = re.compile(r"\"((?:heteroplace|tests|benchmarks|zoo)(?:\.\w+)+)[:\"]")
 _NAMED_FILE = re.compile(r"\"(?:[\w.]+/)*([\w.]+)\"")
+_SEAM = re.compile(r"^\[project\.entry-points\.\"heteroplace\.(\w+)\"\]\n((?:.+\n)+)", re.M)
+"""A group of entry points in pyproject.toml."""
 _INCLUDE = re.compile(r"^#include \"([\w./]+)\"", re.M)
 _PLANNING = re.compile(r"set\(PLANNING ([^)]+)\)")
 """The programs of tests/cpp that are about what makes plans, in their CMakeLists.txt."""
@@ -69,7 +72,7 @@ def read_importers(root: Path) -> dict[str, list[str]]:
         for path in paths
     }
     importers: dict[str, set[str]] = defaultdict(set)
-    for module, imported in _python_edges(texts):
+    for module, imported in (*_python_edges(texts), *_seam_edges(root, texts)):
         if module != imported:
             importers[imported].add(module)
     for file, included in _cpp_edges(root):
@@ -109,6 +112,17 @@ def _python_edges(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                 if file in _PROGRAMS:
                     programs = (name for name in texts if name.startswith(f"{file}."))
                     yield from ((module, program) for program in programs)
+
+
+def _seam_edges(root: Path, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of a module that names a seam and a module that plugs into it."""
+    project = root / "pyproject.toml"
+    groups = _SEAM.findall(project.read_text(encoding="utf-8")) if project.is_file() else []
+    for seam, entries in groups:
+        for module, text in texts.items():
+            if module.startswith("heteroplace") and f'"{seam}"' in text:
+                for entry in _NAMED.findall(entries):
+                    yield from ((module, loaded) for loaded in _with_packages(entry))
 
 
 def _with_packages(name: str) -> Iterator[str]:

@@ -50,6 +50,11 @@ def checkout(tmp_path: Path) -> Path:
         "src/support/text.cc": "",
         "docs/pages/tables.py": "",
         "tests/test_entries.py": "def test_it():\n    import heteroplace.entries as entries\n",
+        "pyproject.toml": '[project.entry-points."heteroplace.seams"]\n'
+        'low = "heteroplace.plugged:LOW"\n\n[tool]\nseams = "heteroplace.low"\n',
+        "python/heteroplace/plugged.py": "",
+        "python/heteroplace/native/seam_user.py": 'PLUGINS = load_plugins("seams")\n',
+        "tests/test_seam_user.py": "import heteroplace.native.seam_user\n",
         "tests/test_core.py": "from heteroplace.native.lists import schedule\n",
     }
     for name, text in files.items():
@@ -105,6 +110,10 @@ def test_a_module_loads_the_package_around_it_first(checkout: Path) -> None:
     for changed in ("inner", "__init__"):
         file = f"python/heteroplace/parts/{changed}.py"
         assert reached_by(checkout, file) == {"tests.test_outer"}
+
+
+def test_a_module_that_names_a_seam_may_load_what_plugs_into_it(checkout: Path) -> None:
+    assert reached_by(checkout, "python/heteroplace/plugged.py") == {"tests.test_seam_user"}
 
 
 def test_texts_and_programs_reach_the_tests_that_name_them_or_their_folder(checkout: Path) -> None:
