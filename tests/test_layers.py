@@ -47,7 +47,6 @@ LAYERS = {
     "frontends": (3, 1),
     "command_parser": (3, 2),
     "transforms": (4, 0),
-    "dynamic": (4, 0),
     "tvm_bridge": (5, 0),
     "tvm_hooks": (5, 1),
     "machine": (5, 1),
@@ -65,6 +64,7 @@ LAYERS = {
     "loading": (8, 2),
     "progress": (8, 1),
     "sharding": (8, 2),
+    "parts.routing": (8, 9),
     "cli": (9, 0),
     "demo": (9, 1),
 }

@@ -31,9 +31,9 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Guard, Load, Plan, Run, Step
 from heteroplace.model.solution import Solution
-from heteroplace.parts.routing.relay.ops import routing_kind
 from heteroplace.parts.routing.relay.rewrite import routers_of
 from heteroplace.relay.expressions import post_order
+from heteroplace.relay.router_ops import routing_kind
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.simulator import simulate

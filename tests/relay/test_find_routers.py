@@ -23,8 +23,8 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.parts.routing.find.find_routers import find_routers, without_branches
-from heteroplace.parts.routing.relay.ops import routing_kind
 from heteroplace.parts.routing.relay.router import RouterOptions, router_options
+from heteroplace.relay.router_ops import routing_kind
 
 pytestmark = pytest.mark.relay
 OF_6_ROWS = (

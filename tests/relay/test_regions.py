@@ -17,6 +17,7 @@ from heteroplace.parts.routing.relay import ops
 from heteroplace.parts.routing.relay.regions import branches_around, branches_of_values
 from heteroplace.relay.expressions import post_order
 from tests.strategies import exact_cases
+from heteroplace.relay.router_ops import routing_kind
 
 X, SCORES = var("x", (6, 4)), var("s", (6, 3))
 
@@ -46,7 +47,7 @@ def test_a_result_of_a_branch_is_made_in_it() -> None:
         routing.annotate_cell(X, (0,), (1, 4)), routing.top_k(SCORES), [relay.nn.relu] * 3
     )
     body = module([X, SCORES], y)["main"].body
-    (join,) = (one for one in post_order(body) if ops.routing_kind(one) == "join_branches")
+    (join,) = (one for one in post_order(body) if routing_kind(one) == "join_branches")
     reads = ops.reads_of(join)
     assert branches_of_values(ops.with_reads(join, reads))
     swapped = ops.with_reads(join, [reads[1], reads[0], *reads[2:]])

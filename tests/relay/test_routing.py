@@ -30,6 +30,7 @@ from heteroplace.parts.routing.relay.router import RouterOptions
 from heteroplace.parts.routing.relay.rows import buffer_rows
 from heteroplace.relay.expressions import post_order
 from tests.strategies import exact_cases
+from heteroplace.relay.router_ops import routing_kind
 
 Array = np.ndarray
 X, SCORES = var("x", (6, 4)), var("s", (6, 3))
@@ -123,9 +124,7 @@ def test_results_that_no_op_of_a_branch_makes_are_copied() -> None:
         [lambda rows: [rows, rows], lambda rows: [relay.negative(rows)] * 2],
     )
     mod = module([X], relay.Tuple(y))
-    joins = [
-        one for one in post_order(mod["main"].body) if ops.routing_kind(one) == "join_branches"
-    ]
+    joins = [one for one in post_order(mod["main"].body) if routing_kind(one) == "join_branches"]
     made = [[value.op.name for value in ops.reads_of(join)[:2]] for join in joins]
     assert made == [["copy", "negative"], ["copy", "copy"]]
     values = [value for join in joins for value in ops.reads_of(join)[:2]]
@@ -283,7 +282,7 @@ def test_a_router_that_was_made_outside_of_its_branch_is_refused() -> None:
 
 def test_dense_modules_hold_stock_ops_only() -> None:
     dense = relay.transform.DenseMasked()(mixture())
-    assert not any(ops.routing_kind(node) for node in post_order(dense["main"].body))
+    assert not any(routing_kind(node) for node in post_order(dense["main"].body))
     assert tvm.ir.structural_equal(relay.transform.DenseMasked()(dense), dense)
     assert "heteroplace" not in dense.astext(show_meta_data=False)
 
@@ -311,7 +310,7 @@ def test_other_capacities_change_rows_and_not_results() -> None:
     other = update_routers(mod, {"moe": {"capacities": ((2, 3),) * 3, "quantum": 4}})
     (router,) = routers_of(other)
     assert router.options.capacities == ((2, 3),) * 3 and router.options.quantum == 4
-    dispatches = [n for n in post_order(other["main"].body) if ops.routing_kind(n) == "dispatch"]
+    dispatches = [n for n in post_order(other["main"].body) if routing_kind(n) == "dispatch"]
     assert int(dispatches[0].attrs["rows"]) == router.options.rows(6) != 18
     check_equal(run(other, example_inputs()), run(mod, example_inputs()))
     again = update_routers(other, {"moe": {"capacities": ((2, 3),) * 3}})

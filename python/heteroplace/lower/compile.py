@@ -15,6 +15,7 @@ from heteroplace.lower.items.items import lower_items
 from heteroplace.lower.kernel_provider import Tunings
 from heteroplace.lower.kernels import Kernel, KernelCalls
 from heteroplace.lower.library import KernelLibrary, compile_kernels
+from heteroplace.lower.routed_lowering import routed_lowering
 from heteroplace.lower.segment_calls import lower_segments
 from heteroplace.lower.segments import cut_segments
 from heteroplace.model.cluster import Cluster
@@ -22,8 +23,6 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.parts.parallel.collectives.versioned import KeptParts
 from heteroplace.parts.parallel.collectives.versions import versioned_tensors
-from heteroplace.parts.routing.lower.fixed_capacity import at_capacity
-from heteroplace.parts.routing.lower.routed import lower_routed
 from heteroplace.relay.ranges.bounds import interval_of
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.targets import placed_targets, sharing_layouts
@@ -100,7 +99,7 @@ class CompiledNetwork:
         key = task_targets(self.graph, cluster, placement)
         if key not in self._calls and self._routed is not None:
             whole = self._routed.calls(cluster, placement)
-            self._calls[key] = at_capacity(whole, self._capacity)
+            self._calls[key] = routed_lowering().at_capacity(whole, self._capacity)
         elif key not in self._calls:
             calls = self._lowered(targets, target_of_task)
             self._calls[key] = _with_inputs(calls, self.network)
@@ -112,7 +111,7 @@ class CompiledNetwork:
     ) -> KernelCalls:
         mod = self.network.mod
         if self.graph.routers:
-            return lower_routed(mod, self.graph, targets, target_of_task)
+            return routed_lowering().lower_network(mod, self.graph, targets, target_of_task)
         return lower_network(mod, targets, target_of_task, self.network.tunings)
 
     def kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels:

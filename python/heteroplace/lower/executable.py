@@ -21,6 +21,7 @@ from heteroplace.lower.library import KernelLibrary
 from heteroplace.lower.lower import lower
 from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.program import bundle_text
+from heteroplace.lower.routed_lowering import routed_lowering
 from heteroplace.lower.shared_weights import share_weights
 from heteroplace.lower.weights import WeightLayout
 from heteroplace.model.memory_use.memory import MemoryUse
@@ -30,7 +31,6 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.transports import check_programs
 from heteroplace.parts.routing.dynamic.profile import Profile, as_profile
-from heteroplace.parts.routing.lower.predictions import with_hit_rates
 from heteroplace.relay.output_names import port_names
 from heteroplace.relay.source import Source, source_to_json
 from heteroplace.report.html.content import Measured, SolverPoint
@@ -237,8 +237,8 @@ def write_programs(
     """
     timelines = timelines or [solution.timeline for solution in solutions]
     programs = [
-        with_hit_rates(lower(compiled.calls, p.graph, p.cluster, p.plan, timeline), p.predictions)
-        for p, timeline in zip(solutions, timelines, strict=True)
+        _lowered(compiled, solution, timeline)
+        for solution, timeline in zip(solutions, timelines, strict=True)
     ]
     programs = [_with_output_names(lowered, output_names) for lowered in programs]
     for lowered in programs:
@@ -251,6 +251,15 @@ def write_programs(
         Executable(compiled.library, lowered, _manifest(lowered, solution), make_blob)
         for lowered, solution in zip(programs, solutions, strict=True)
     ]
+
+
+def _lowered(compiled: CompiledKernels, solution: Solution, timeline: Timeline) -> Lowered:
+    """Lower a solution; its predictions begin with the first run."""
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    lowered = lower(compiled.calls, graph, cluster, plan, timeline)
+    if not solution.predictions:
+        return lowered
+    return routed_lowering().with_predictions(lowered, solution.predictions)
 
 
 def _with_output_names(lowered: Lowered, names: Sequence[str]) -> Lowered:

@@ -165,6 +165,13 @@ class KernelCalls:
     """In the order of the graph."""
     loads: tuple[LoadedWeight, ...] = ()
 
+    @property
+    def weight_offsets(self) -> dict[tuple[int, int], int]:
+        """Where loaded weights lie that have a place in the room of their memory, by (value,
+        memory), in bytes."""
+        loads = self.loads
+        return {(w.value, w.memory): w.offset for w in loads if w.offset is not None}
+
 
 @dataclass(frozen=True)
 class Kernel:

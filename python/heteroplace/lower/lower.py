@@ -33,6 +33,7 @@ from heteroplace.lower.program import (
     in_pages,
     packed,
 )
+from heteroplace.lower.routed_lowering import GuardedProgram, routed_lowering
 from heteroplace.lower.weights import WeightTable
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.cluster import Cluster
@@ -41,11 +42,6 @@ from heteroplace.model.hosts import feeding_rank
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
-from heteroplace.parts.routing.lower.branch_program import BranchProgram
-from heteroplace.parts.routing.lower.elide_row_copies import with_rows_handed_on
-from heteroplace.parts.routing.lower.loaded_weights import rooms_of, with_loads
-from heteroplace.parts.routing.lower.predictions import with_predictions
-from heteroplace.parts.routing.lower.sink_layout_transforms import sunk_calls
 from heteroplace.relay.targets import DL_DEVICE_TYPES
 
 
@@ -74,9 +70,11 @@ def lower(
             f"cluster has {len(cluster.hosts)} hosts, whose messages are sent in every run; place "
             f"a network with routers on the devices of one host"
         )
-    for rewritten in (sunk_calls, with_rows_handed_on, with_remade_layouts):
-        calls = rewritten(calls, graph, cluster, plan)
-    calls = with_loads(with_predictions(calls, graph, plan), graph, plan)
+    if calls.routers:
+        calls = routed_lowering().without_row_copies(calls, graph, cluster, plan)
+    calls = with_remade_layouts(calls, graph, cluster, plan)
+    if calls.routers or plan.loads:
+        calls = routed_lowering().with_planned_steps(calls, graph, plan)
     ordered = order_instructions(calls, graph, cluster, plan, predicted)
     ordered = with_late_calls(ordered, calls, cluster)
     lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()
@@ -112,14 +110,16 @@ class _Lowering:
             if description.input_name is not None
         ]
         outputs = [self._owner((root(calls, value), self._host)) for value in calls.outputs]
-        self._branches = BranchProgram(
-            calls, cluster, self._instructions, self._tensor, self._kernel
-        )
-        self._early = [*self._inputs, *dict.fromkeys(map(self._owner, self._branches.kept))]
+        self._guarded: GuardedProgram | None = None
+        if calls.routers:
+            parts = (calls, cluster, self._instructions, self._tensor, self._kernel)
+            self._guarded = routed_lowering().guarded_program(*parts)
+        decisions = () if self._guarded is None else self._guarded.kept
+        self._early = [*self._inputs, *dict.fromkeys(map(self._owner, decisions))]
         """What has its bytes for itself: threads look at decisions at any time of a request."""
         self._kept = frozenset([*self._early, *outputs])
         """Inputs are overwritten by what replaces them only: they may be set once for many runs."""
-        self._in_room = rooms_of(calls)
+        self._in_room = calls.weight_offsets
         self._offsets: dict[Instance, int] = {}
         self._arena_bytes = self._lay_out(is_tight)
         self._arenas = [Arena() for _ in cluster.memories]
@@ -267,14 +267,16 @@ class _Lowering:
         if instruction.call is None:
             source, target = instruction.origin, instruction.writes[0]
             if instruction.guard is not None:
-                return self._branches.copy(instruction, source, target)
+                assert self._guarded is not None
+                return self._guarded.copy(instruction, source, target)
             tensors = (self._tensor(*source), self._tensor(*target))
             return QueueInstruction("copy", instruction.step, tuple(map(str, tensors)))
         call = self._calls.calls[instruction.call]
         assert instruction.device is not None
         memory = self._cluster.devices[instruction.device].memory
         if instruction.guard is not None:
-            return self._branches.call(instruction, memory, num_threads)
+            assert self._guarded is not None
+            return self._guarded.call(instruction, memory, num_threads)
         # What members of a collective bring, cores of one host read where it was made.
         read_in = dict(instruction.reads)
         arguments = [
@@ -309,7 +311,7 @@ class _Lowering:
         return self._tensors[value, memory]
 
     def _finish(self) -> Lowered:
-        routers = self._branches.routers(self._finished)
+        routers = () if self._guarded is None else self._guarded.routers(self._finished)
         inputs, outputs, state = self._ports()
         initial = self._initial()
         # A machine needs only the memories that the plan uses.

@@ -15,8 +15,8 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
-from heteroplace.parts.routing.relay.ops import routing_kind
 from heteroplace.relay.local_types import write_types
+from heteroplace.relay.router_ops import routing_kind
 
 _UNSAID = ("name", "router", "memories", "predict", "preload")
 """Attributes by which no kernel differs."""

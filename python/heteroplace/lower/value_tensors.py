@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from heteroplace.lower.kernels import KernelCalls
+from heteroplace.lower.order.guards import Guards
 from heteroplace.model.graph import TaskGraph
-from heteroplace.parts.routing.lower.branches import Branches
 
 
-def tensors_of_values(calls: KernelCalls, graph: TaskGraph, branches: Branches) -> dict[int, int]:
+def tensors_of_values(calls: KernelCalls, graph: TaskGraph, guards: Guards) -> dict[int, int]:
     """Return the tensor of the graph that each value is, maybe in another layout.
 
     Of a task that makes several tensors only those in the layout of the model are known.
@@ -30,7 +30,7 @@ def tensors_of_values(calls: KernelCalls, graph: TaskGraph, branches: Branches) 
             found.update(dict.fromkeys(call.writes, outputs[0]))
         if len(shapes) == len(batched) and all(map(_is_batch, batched, shapes, repeat(count))):
             found.update(zip(call.writes, outputs, strict=True))
-        written = branches.written(call)
+        written = guards.written(call)
         # Rows that no kernel call of the task makes last are of another layout, or no tensor.
         if len(written) == len(outputs) and calls.values[written[0]].rows is not None:
             found.update(zip(written, outputs, strict=True))

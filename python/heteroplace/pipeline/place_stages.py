@@ -19,13 +19,13 @@ from heteroplace.measure.example_inputs import read_examples
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
-from heteroplace.parts.routing.tasks.extract_routed import has_routers
 from heteroplace.pipeline import core_stages
 from heteroplace.pipeline.build_stages import annotate_as, check_verifier
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
 from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
 from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
 from heteroplace.relay.annotate.requested_options import with_requested_options
+from heteroplace.relay.router_ops import has_routers
 from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.solve.feasibility import check_demands

@@ -101,7 +101,7 @@ class Problem:
         if self.graph.routers:
             raise SolverError(
                 f"graph {self.graph.name!r} has the router {self.graph.routers[0].name!r}: solve "
-                f"its expected_view (heteroplace.parts.routing.solve.expected_view), and guard the plan that is found"
+                f"its expected view, and guard the plan that is found"
             )
 
     @cached_property

@@ -19,7 +19,9 @@ from heteroplace.lower.order.copy_hops import Legs
 from heteroplace.lower.order.gather_batches import Joins
 from heteroplace.lower.order.global_order import in_order, with_messages
 from heteroplace.lower.order.grouped import with_groups
+from heteroplace.lower.order.guards import Guards
 from heteroplace.lower.order.instructions import Instance, Instruction, Ordered, root
+from heteroplace.lower.routed_lowering import routed_lowering
 from heteroplace.lower.value_tensors import tensors_of_values
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -27,8 +29,6 @@ from heteroplace.model.graphs.groups import groups_of
 from heteroplace.model.hosts import are_of_one_cpu
 from heteroplace.model.plan import Copy, Guard, Plan
 from heteroplace.model.timeline import Timeline
-from heteroplace.parts.routing.lower.branches import Branches
-from heteroplace.parts.routing.lower.loaded_weights import load_copies
 from heteroplace.relay.annotate.writer import home_device
 
 
@@ -67,14 +67,16 @@ class _Orderer:
             if isinstance(step, Copy)
             for item in step.items
         }
-        self._branches = Branches(calls, graph, cluster, plan)
-        self._tensor = tensors_of_values(calls, graph, self._branches)
+        self._guards = Guards(calls, plan)
+        if calls.routers:
+            self._guards = routed_lowering().guards(calls, graph, cluster, plan)
+        self._tensor = tensors_of_values(calls, graph, self._guards)
         places = CallPlaces(graph, cluster, plan)
         self._by = [places.of(call) for call in calls.calls]
         self._made = {
             value: made
             for call, made in zip(calls.calls, self._by, strict=True)
-            for value in self._branches.written(call)
+            for value in self._guards.written(call)
         }
         for each in calls.loads:
             self._made[each.value] = CallPlace(-1, each.memory, each.step)
@@ -93,9 +95,10 @@ class _Orderer:
         for index, instances in enumerate(reads):
             for value, memory in instances:
                 self._need(value, memory, index)
-        loads = [
-            leg for load in load_copies(calls, self._plan, self._span) for leg in self._cut(load)
-        ]
+        loads: list[Instruction] = []
+        if calls.loads:
+            copies = routed_lowering().load_copies(calls, self._plan, self._span)
+            loads = [leg for load in copies for leg in self._cut(load)]
         joins = self._joins()
         called = [
             instruction
@@ -149,11 +152,11 @@ class _Orderer:
     def _taken_over(self) -> dict[Instance, tuple[Instance, int]]:
         """Values that lie in the bytes of those that they replace, or in a routed buffer."""
         memory_of = {value: made.memory for value, made in self._made.items()}
-        return self._branches.places(memory_of)
+        return self._guards.places(memory_of)
 
     def _need_decision(self, guard: Guard | None, memory: int) -> tuple[Instance, ...]:
         """Make sure that what a guard hangs on is where it is read; return it."""
-        found = self._branches.decision(guard, memory)
+        found = self._guards.decision(guard, memory)
         for value, there in found:
             self._need(value, there, None)
         return found
@@ -173,7 +176,7 @@ class _Orderer:
         roots = dict.fromkeys(
             part
             for value in calls.calls[index].reads
-            for part in self._branches.spread(root(calls, value))
+            for part in self._guards.spread(root(calls, value))
         )
         if not calls.calls[index].kernel:
             memory = self._origin(next(iter(roots)), memory)
@@ -182,7 +185,7 @@ class _Orderer:
             for value in roots
             if calls.values[value].constant is None
         ]
-        return [*read, *self._branches.decision(self._guard(index), memory)]
+        return [*read, *self._guards.decision(self._guard(index), memory)]
 
     def _read_in(self, index: int, value: int, memory: int) -> int:
         """Where a call reads a value: of a collective it may be where another member made it."""
@@ -193,14 +196,14 @@ class _Orderer:
         return home if are_of_one_cpu(self._cluster, home, memory) else memory
 
     def _guard(self, index: int) -> Guard | None:
-        return self._branches.of_call(self._kernel_calls.calls[index], self._by[index].step)
+        return self._guards.of_call(self._kernel_calls.calls[index], self._by[index].step)
 
     def _carried_out(self, index: int, reads: list[Instance]) -> list[Instruction]:
         """The instruction of a call; of one that copies to another memory, those on the way."""
         call, made = self._kernel_calls.calls[index], self._by[index]
         values = self._kernel_calls.values
         start, finish = self._span[made.step]
-        writes = tuple((value, made.memory) for value in self._branches.written(call))
+        writes = tuple((value, made.memory) for value in self._guards.written(call))
         before = [values[value].in_place_of for value in call.writes]
         replaces = tuple(
             (root(self._kernel_calls, value), made.memory) for value in before if value is not None
@@ -327,7 +330,7 @@ class _Orderer:
             step = self._made[value].step if value in self._made else 0
             start = self._span[step][1] if value in self._made else 0
             finish = start + duration
-        guard = self._branches.of_copy(value, self.transfer(value, memory, item))
+        guard = self._guards.of_copy(value, self.transfer(value, memory, item))
         ends = ((value, source),), ((value, memory),)
         return Instruction(None, None, route, step, start, finish, *ends, guard=guard)
 

@@ -19,14 +19,13 @@ import tvm
 from tvm import relay
 
 from heteroplace.model.op_traits.op_table import rules_by_op, traits_of
-from heteroplace.parts.routing.relay.ops import routing_kind
-from heteroplace.parts.routing.relay.router import router_options
 from heteroplace.relay.expressions import (
     post_order,
     static_shape,
     tensor_types,
 )
 from heteroplace.relay.ranges.interval import BOOLEAN, FlagRows, Interval, of_dtype, product
+from heteroplace.relay.router_ops import routing_kind
 
 DIVISORS = Interval(1, 7)
 _SHIFTS = Interval(0, 7)
@@ -91,7 +90,7 @@ def legal_tensors(function: relay.Function) -> list[Interval | None]:
         else:
             found.append(legal.get(parameter))
     if routing_kind(function.body) == "router":  # its mask is the first that it reads
-        found[0] = FlagRows(0, 1, router_options(function.body.attrs).top_k)
+        found[0] = FlagRows(0, 1, int(function.body.attrs["top_k"]))
     return found
 
 

@@ -15,7 +15,6 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.parts.routing.tasks.routed_tasks import RoutedTasks, is_view
 from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     SharedFields,
@@ -29,9 +28,11 @@ from heteroplace.relay.expressions import (
     tensor_types,
     type_bytes,
 )
+from heteroplace.relay.router_ops import is_view
 from heteroplace.relay.shard_spans import span_name
 from heteroplace.relay.tasks.flops import call_flops
 from heteroplace.relay.tasks.prepare import fuse
+from heteroplace.relay.tasks.task_tensors import task_tensors
 
 _ANCHORS = ("conv", "dense", "matmul", "lstm", "pool", "softmax", "norm")
 """A group is named after its heaviest op: the first that holds one of these words."""
@@ -78,7 +79,7 @@ class _Extractor:
         self._counts: Counter[str] = Counter()
         self._tensors: ExprMap[list[str | None]] = ExprMap()
         self._calls: dict[str, relay.Call] = {}
-        self._routed = RoutedTasks(main, self._builder)
+        self._task_tensors = task_tensors(main, self._builder)
 
     def run(self) -> Extraction:
         for parameter in self._main.params:
@@ -149,16 +150,16 @@ class _Extractor:
                 f"placed: inline functions first, by relay.transform.Inline()"
             )
         if is_view(call):
-            self._tensors[call] = self._routed.view(call, self._tensors)
+            self._tensors[call] = self._task_tensors.view(call, self._tensors)
             return
         body = post_order_of_function(call.op)
         ops = [node for node in body if isinstance(node, relay.Call)]
         names = [str(op.op.name) for op in ops]
         name = self._name(names)
-        branch = self._routed.branch(call)
+        branch = self._task_tensors.branch(call)
         args = call.args[:]
         reads = [leaf for argument in args for leaf in self._tensors[argument]]
-        reads += self._routed.decisions_read(call, branch)
+        reads += self._task_tensors.decisions_read(call, branch)
         self._builder.add_task(
             Task(
                 name,
@@ -171,7 +172,7 @@ class _Extractor:
             list(dict.fromkeys(leaf for leaf in reads if leaf is not None)),
         )
         self._calls[name] = call
-        self._tensors[call] = self._routed.add_outputs(call, name)
+        self._tensors[call] = self._task_tensors.add_outputs(call, name)
 
     def _name(self, ops: list[str]) -> str:
         names = [op.rpartition(".")[2] for op in ops]

@@ -10,12 +10,10 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.parts.routing.relay.rewrite import model_digest, named_routers
-from heteroplace.parts.routing.tasks.extract_routed import extract_routed, has_routers
+from heteroplace.registry import load_plugin
 from heteroplace.relay.annotate.foreign import extract_annotated
 from heteroplace.relay.annotate.reader import (
     is_annotated,
@@ -28,12 +26,10 @@ from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.limits import check_sizes
 from heteroplace.relay.output_names import read_graph_name, read_output_names
 from heteroplace.relay.parameters import bound_main
+from heteroplace.relay.router_ops import has_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.types_once import types_once
-
-_WITHOUT_BRANCHES = "heteroplace.parts.routing.find.find_routers:without_branches"
-"""Loaded for modules with an `If` only."""
 
 
 @dataclass(frozen=True)
@@ -153,14 +149,13 @@ def _cut(
     """Cut a module; parameters as of `cut_network`."""
     mod = bound_module(mod, params)
     if any(isinstance(node, relay.If) for node in post_order(mod["main"].body)):
-        mod = load_entry(_WITHOUT_BRANCHES)(mod)
+        mod = load_plugin("routers", "without-ifs")(mod)
     if has_routers(mod):
-        mod = named_routers(mod)
-        digest = digest or model_digest(mod)
+        mod, digest = load_plugin("routers", "name")(mod, digest)
     mod = relay.transform.InferType()(mod)
     check_sizes(mod["main"], f"Relay module {name!r}", UnsupportedRelayError)
     if digest:
-        found = network_of(extract_routed(prepare(mod), name))
+        found = network_of(load_plugin("routers", "extract")(prepare(mod), name))
         return replace(found, model_digest=digest)
     if not is_annotated(mod):
         return network_of(extract(prepare(mod), name))

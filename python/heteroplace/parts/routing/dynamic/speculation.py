@@ -8,8 +8,8 @@ with probability p pays where
 
     p min(r, b) > (1 - p) d.
 
-What a build knows of its plan it simulates (`heteroplace.parts.routing.solve.planned_predictions`), and the executor
-ends what no longer pays (`src/exec/requests/decisions.h`).
+What a build knows of its plan it simulates (`parts/routing/solve/planned_predictions.py`), and the
+executor ends what no longer pays (`src/exec/requests/decisions.h`).
 
 The paper speaks of most frequent branches; where several are active the most frequent *set* is
 predicted. Each router is judged by itself: right in a row is far rarer than right on average.

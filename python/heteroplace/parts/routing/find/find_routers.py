@@ -24,9 +24,9 @@ from heteroplace.parts.routing.find.find_candidates import Finder, RouterCandida
 from heteroplace.parts.routing.find.find_graph import Graph, Region, parts, shown
 from heteroplace.parts.routing.find.find_onehot import one_hot_dispatches
 from heteroplace.parts.routing.find.find_rewrite import Rewriter
-from heteroplace.parts.routing.relay.ops import routing_kind
 from heteroplace.parts.routing.relay.router import router_options
 from heteroplace.relay.expressions import post_order
+from heteroplace.relay.router_ops import routing_kind
 
 _LOG = logging.getLogger("heteroplace")
 

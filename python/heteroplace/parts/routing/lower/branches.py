@@ -11,18 +11,18 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from heteroplace.lower.kernels import KernelCall, KernelCalls
+from heteroplace.lower.order.guards import Guards
 from heteroplace.lower.order.instructions import Instance, root
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Guard, Plan, guard_of
 
 
-class Branches:
+class Branches(Guards):
     """Guards of the calls and copies of one program."""
 
     def __init__(self, calls: KernelCalls, graph: TaskGraph, cluster: Cluster, plan: Plan) -> None:
-        self._calls = calls
-        self._plan = plan
+        super().__init__(calls, plan)
         self._cluster = cluster
         self._router_ids = graph.router_ids
         parts: dict[int, list[int]] = defaultdict(list)
@@ -44,31 +44,15 @@ class Branches:
         """Return the parts of a routed buffer; of any other value itself."""
         return self._parts.get(value, (value,))
 
-    def written(self, call: KernelCall) -> tuple[int, ...]:
-        """Return what a call makes; of a routed buffer its parts."""
-        return tuple(
-            part for value in call.writes for part in self.spread(root(self._calls, value))
-        )
-
     def places(self, memory_of: Mapping[int, int]) -> dict[Instance, tuple[Instance, int]]:
-        """Return for values without bytes of their own where they are, as `Ordered.stored`.
-
-        Parameters
-        ----------
-        memory_of
-            For each value the memory in which it is made.
-        """
+        """Return where values without bytes of their own are, parts of routed buffers first."""
         found: dict[Instance, tuple[Instance, int]] = {
             (part, memory): ((root(self._calls, buffer), memory), 0)
             for buffer, parts in self._parts.items()
             for part in parts
             for memory in range(len(self._cluster.memories))
         }
-        for value, memory in memory_of.items():
-            before = self._calls.values[value].in_place_of
-            if before is not None:
-                found[value, memory] = (root(self._calls, before), memory), 0
-        return found
+        return found | super().places(memory_of)
 
     def of_call(self, call: KernelCall, step: int) -> Guard | None:
         """Return when a call is made that carries out a step of the plan."""
@@ -85,19 +69,13 @@ class Branches:
         return Guard(self._router_ids[call.branch[0]], call.branch[1], when)
 
     def of_copy(self, value: int, step: int | None) -> Guard | None:
-        """Return when a value is copied to another memory; None: in every run.
-
-        Parameters
-        ----------
-        step
-            The plan's, if it has one.
-        """
+        """Return when a value is copied: rows of a branch, if the branch is active."""
         rows = self._calls.values[value].rows
         if rows is not None:
             return Guard(self._router_ids[rows.router], rows.branch)
         if value in self._made_when:
             return self._made_when[value]
-        return None if step is None else guard_of(self._plan.steps[step])
+        return super().of_copy(value, step)
 
     def decision(self, guard: Guard | None, memory: int) -> tuple[Instance, ...]:
         """Return what says whether a guard of what is done at a memory holds."""

@@ -19,7 +19,7 @@ from dataclasses import replace
 from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import KernelCall, KernelCalls, LoadedWeight, Value, Variant
-from heteroplace.lower.order.instructions import Instance, Instruction
+from heteroplace.lower.order.instructions import Instruction
 from heteroplace.lower.program import packed
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import allowed_devices
@@ -167,13 +167,6 @@ def weight_sizes(compiled: CompiledNetwork, cluster: Cluster) -> tuple[int, ...]
             filled = sum(packed(value.bytes) for value in held if value.constant is not None)
             sizes[task] = max(sizes[task], filled)
     return tuple(sizes.values())
-
-
-def rooms_of(calls: KernelCalls) -> dict[Instance, int]:
-    """Return where weights lie that have a place in the room of their memory."""
-    return {
-        (each.value, each.memory): each.offset for each in calls.loads if each.offset is not None
-    }
 
 
 def load_copies(

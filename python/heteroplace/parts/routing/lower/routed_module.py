@@ -23,8 +23,9 @@ from tvm import relay
 from heteroplace.errors import LoweringError
 from heteroplace.lower.segments import planned_task
 from heteroplace.model.graph import TaskGraph
-from heteroplace.parts.routing.relay.ops import reads_of, routing_kind
+from heteroplace.parts.routing.relay.ops import reads_of
 from heteroplace.relay.expressions import leaves, post_order, static_shape
+from heteroplace.relay.router_ops import routing_kind
 
 Branch = tuple[str, int]
 """(router's name, branch)"""

@@ -19,10 +19,11 @@ from tvm import relay
 
 from heteroplace.errors import RoutingError
 from heteroplace.parts.routing.relay.cells import shape_of, type_of
-from heteroplace.parts.routing.relay.ops import branch_around, routing_kind
+from heteroplace.parts.routing.relay.ops import branch_around
 from heteroplace.parts.routing.relay.regions import RoutingCall, branches_of_values, routing_call
 from heteroplace.parts.routing.relay.router import RouterOptions, router_options
 from heteroplace.relay.expressions import post_order, rebuild
+from heteroplace.relay.router_ops import routing_kind
 
 _SEATS, _LOADS, _OFFSETS = range(3)
 

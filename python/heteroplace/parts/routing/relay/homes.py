@@ -1,8 +1,8 @@
 """Routers, a profile and a cluster -> the problem of placing branches whose cells have one home.
 
 In a plan a router's rows are dispatched from one tensor and joined in one, so all of its cells meet
-before the branches and behind them: they are one group with a home (`heteroplace.parts.routing.dynamic.gather`),
-the same for all routers, as what lies between these is not cut. Its rows go to each branch
+before the branches and behind them: they are one group with a home (`dynamic/gather.py`), the
+same for all routers, as what lies between these is not cut. Its rows go to each branch
 that is elsewhere and come back, which costs what the links take; beside that counts the time of the
 slowest memory's devices, by the padded loads of the profile and the operations of each branch.
 """

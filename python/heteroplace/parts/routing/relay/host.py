@@ -9,7 +9,7 @@ import tvm
 from tvm import relay, te, tir, topi
 
 from heteroplace.errors import RoutingError
-from heteroplace.parts.routing.relay.ops import PREFIX
+from heteroplace.relay.router_ops import PREFIX
 from heteroplace.tvm_bridge import add_relay_op
 
 NAME = PREFIX + "host_decision"

@@ -36,10 +36,8 @@ from heteroplace.parts.routing.relay import kernels
 from heteroplace.parts.routing.relay.known_types import remembered
 from heteroplace.parts.routing.relay.router import RouterOptions, router_options
 from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.router_ops import PREFIX
 from heteroplace.tvm_bridge import add_relay_op
-
-PREFIX = "heteroplace."
-"""Names of the ops begin with this."""
 
 Type = tuple[tuple[int, ...], str]
 """(shape, dtype) of a tensor."""
@@ -180,20 +178,6 @@ def select(
     others = [] if residual is None else [residual]
     has = {"has_residual": int(residual is not None)}
     return _call("select", [*branches, loads, *others], router=router, **has)
-
-
-def routing_kind(expr: relay.Expr) -> str | None:
-    """Return which of the ops a call is of, e.g. "dispatch"; None: of none."""
-    return kind_of_op(expr.op) if isinstance(expr, relay.Call) else None
-
-
-def kind_of_op(op: relay.Expr) -> str | None:
-    """Return the same of what a call calls."""
-    if not isinstance(op, tvm.ir.Op):
-        return None
-    name = str(op.name)  # Relay has ops of some of these kinds
-    kind = name.removeprefix(PREFIX)
-    return kind if name.startswith(PREFIX) and kind in _OPS else None
 
 
 def reads_of(call: relay.Call) -> list[relay.Expr]:

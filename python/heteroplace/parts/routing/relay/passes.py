@@ -7,7 +7,7 @@
                                                                 keep 0:1000; ahead 3:900")
 
 They change attributes of routers only, so the module computes what it did, and running one of them
-on its own output changes nothing. `Specialise` asks the rules of `heteroplace.parts.routing.dynamic.specialise`
+on its own output changes nothing. `Specialise` asks the rules of `dynamic/specialise.py`
 which of them pay, and says so. Names are given to routers that have none; the profile must be of
 the model by its digest, which does not depend on these attributes.
 
@@ -58,7 +58,7 @@ from heteroplace.parts.routing.relay.changes import (
     routed_module,
     taken_back,
 )
-from heteroplace.parts.routing.tasks.extract_routed import has_routers
+from heteroplace.relay.router_ops import has_routers
 from heteroplace.relay.tasks.network import bound_module
 from heteroplace.relay.types_once import types_once
 from heteroplace.solve.problem import SolveOptions
@@ -213,8 +213,8 @@ def Specialise(  # noqa: N802
     num_sizes
         As of `ChooseCapacities`.
     forced
-        Rules that are not asked: see `heteroplace.parts.routing.dynamic.specialise.specialise`. Grouping is none
-        of those here: plans have branches side by side where their times say so.
+        Rules that are not asked: see `dynamic/specialise.py`. Grouping is none of them: plans have
+        branches side by side where their times say so.
     report
         Takes a line for each rule and router: rule, inputs, decision. None: they go to the logger
         `heteroplace`.

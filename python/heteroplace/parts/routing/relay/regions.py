@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tvm import relay
 
 from heteroplace.errors import RoutingError
-from heteroplace.parts.routing.relay.ops import branch_around, kind_of_op, routing_kind
+from heteroplace.parts.routing.relay.ops import branch_around
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     is_primitive,
@@ -21,6 +21,7 @@ from heteroplace.relay.expressions import (
     post_order,
     post_order_of_function,
 )
+from heteroplace.relay.router_ops import kind_of_op, routing_kind
 from heteroplace.relay.tasks.fold import children
 
 

@@ -18,9 +18,10 @@ from fractions import Fraction
 import tvm
 from tvm import relay
 
-from heteroplace.parts.routing.relay.ops import routing_kind, with_reads
+from heteroplace.parts.routing.relay.ops import with_reads
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.local_types import write_types
+from heteroplace.relay.router_ops import routing_kind
 from heteroplace.relay.tasks.rebatch import Growth, Rebatched, Rebatcher
 
 Branch = tuple[str, int]

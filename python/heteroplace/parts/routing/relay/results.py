@@ -9,15 +9,10 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import RoutingError, UnsupportedRelayError
-from heteroplace.parts.routing.relay.ops import (
-    BranchRows,
-    branch_around,
-    enter_branch,
-    reads_of,
-    routing_kind,
-)
+from heteroplace.parts.routing.relay.ops import BranchRows, branch_around, enter_branch, reads_of
 from heteroplace.relay.expressions import rebuild
 from heteroplace.relay.local_types import write_types
+from heteroplace.relay.router_ops import routing_kind
 from heteroplace.relay.tasks.fold import children
 from heteroplace.relay.tasks.rebatch import Growth, Rebatcher
 

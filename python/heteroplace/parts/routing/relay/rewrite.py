@@ -24,7 +24,6 @@ from heteroplace.parts.routing.relay.ops import (
     branch_rows_in,
     branch_rows_of,
     reads_of,
-    routing_kind,
     with_reads,
 )
 from heteroplace.parts.routing.relay.regions import (
@@ -36,6 +35,7 @@ from heteroplace.parts.routing.relay.regions import (
 from heteroplace.parts.routing.relay.router import RouterOptions, router_options
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import post_order, rebuild, static_shape
+from heteroplace.relay.router_ops import routing_kind
 
 Renewed = Callable[[int, RouterOptions], RouterOptions]
 """(number of a router in post-order, its options) -> its new options."""

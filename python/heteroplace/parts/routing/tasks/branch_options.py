@@ -21,7 +21,7 @@ from heteroplace.parts.routing.relay.branches.branch_weights import (
 )
 from heteroplace.parts.routing.relay.rewrite import Router, routers_of
 from heteroplace.parts.routing.solve.preloaded import Preloading
-from heteroplace.parts.routing.tasks.extract_routed import has_routers
+from heteroplace.relay.router_ops import has_routers
 from heteroplace.relay.tasks.network import Network
 
 

@@ -17,18 +17,23 @@ import tvm
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.routed.routed_values import branch_of_rows
 from heteroplace.model.routed.routers import Router
-from heteroplace.parts.routing.relay.ops import routing_kind
-from heteroplace.parts.routing.relay.rewrite import update_routers
-from heteroplace.relay.expressions import post_order
+from heteroplace.parts.routing.relay.rewrite import model_digest, named_routers, update_routers
 from heteroplace.relay.tasks.extract import Extraction, extract
 
 _ALIGNMENT_BYTES = 64
 """Of the tensors that kernels take."""
 
 
-def has_routers(mod: tvm.IRModule) -> bool:
-    """Say whether a module has routers."""
-    return any(routing_kind(node) == "router" for node in post_order(mod["main"].body))
+def with_names(mod: tvm.IRModule, digest: str) -> tuple[tvm.IRModule, str]:
+    """Return a module whose routers have names, and its `Network.model_digest`.
+
+    Parameters
+    ----------
+    digest
+        The digest where it is known; "": it is computed.
+    """
+    named = named_routers(mod)
+    return named, digest or model_digest(named)
 
 
 def extract_routed(mod: tvm.IRModule, name: str = "model") -> Extraction:

@@ -12,54 +12,32 @@ before ==> after
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import TaskGraphBuilder
 from heteroplace.model.routed.routers import Router
-from heteroplace.parts.routing.relay.ops import branch_around, routing_kind
+from heteroplace.parts.routing.relay.ops import branch_around
 from heteroplace.parts.routing.relay.router import router_options
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
-    is_primitive,
     leaves,
     post_order,
     static_shape,
     tensor_types,
     type_bytes,
 )
-
-Branch = tuple[str, int]
-"""(router's name, branch)"""
-_VIEWS = ("take_branch", "join_branches", "enter_branch")
+from heteroplace.relay.router_ops import fused_router_op, routing_kind
+from heteroplace.relay.tasks.task_tensors import Branch, TaskTensors, Tensors
 
 
-def routing_op(call: relay.Expr) -> relay.Call | None:
-    """Return the op of ours that a fused function is, which stands alone in it; None: it is not."""
-    if not isinstance(call, relay.Call):
-        return None
-    function = call.op
-    body = function.body if is_primitive(function) else None
-    return None if routing_kind(body) is None else body
-
-
-def is_view(call: relay.Expr) -> bool:
-    """Say whether a call of a fused function moves no data, and is no task."""
-    op = routing_op(call)
-    return op is not None and routing_kind(op) in _VIEWS
-
-
-Tensors = Mapping[relay.Expr, Sequence["str | None"]]
-"""For each value the names of the tensors that it consists of; None: a constant."""
-
-
-class RoutedTasks:
+class RoutedTasks(TaskTensors):
     """Branches and buffers of a fused function, while its tasks are added operands first."""
 
     def __init__(self, main: relay.Function, builder: TaskGraphBuilder) -> None:
-        self._builder = builder
+        super().__init__(builder)
         self._ops: ExprMap[relay.Call] = ExprMap()
         """By call of a fused function, the op of ours that it is."""
         self._taken: dict[relay.Expr, set[int]] = defaultdict(set)
@@ -83,7 +61,7 @@ class RoutedTasks:
         these the branch had before."""
         self._counts: Counter[tuple[Branch, int]] = Counter()
         for node in post_order(main.body):
-            op = routing_op(node)
+            op = fused_router_op(node)
             if op is not None:
                 self._ops[node] = op
                 self._scan(node, op)
