@@ -239,6 +239,8 @@ def faults_inside(part: str, layer: tuple[int, int], found: Import) -> Iterator[
             yield "only native imports _core"
     elif part in {"__init__", target}:
         return
+    elif part.startswith("parts.") and found.name.startswith("heteroplace.cli.shared."):
+        return  # the options that all commands have
     elif part == "tvm_wheel":
         yield "tvm_wheel runs alone and imports nothing of heteroplace"
     elif target in NOT_IMPORTED:

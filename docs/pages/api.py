@@ -10,8 +10,8 @@ import heteroplace
 from docs.pages.rooms import room_page
 
 PACKAGE = Path(heteroplace.__file__).parent
-_WHOLE = ("costs", "dynamic", "files", "machine", "measure", "model", "questions", "report", "run",
-          "sharding", "simulate", "transforms")  # fmt: skip
+_WHOLE = ("costs", "files", "machine", "measure", "model", "questions", "report", "run",
+          "parts/routing/dynamic", "sharding", "simulate", "transforms")  # fmt: skip
 """Folders whose modules are all told, with those below them."""
 _MODULES = {
     "": ("errors", "hetero_place", "loading", "options", "place_options", "stats",
@@ -25,7 +25,8 @@ _MODULES = {
     "relay.axes": ("rules",),
     "parts.kernels.tuned": ("tuner",),
     "parts.onnx": ("importer", "imported_model"),
-    "relay.routing": ("api", "cells", "decision", "dense", "find", "loops", "passes", "protocols"),
+    "parts.routing.find": ("find_routers",),
+    "parts.routing.relay": ("api", "cells", "decision", "dense", "loops", "passes", "protocols"),
     "relay.shard": ("labels",),
     "verify": ("executable",),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.cli.main import _COMMANDS, main, make_parser
+from heteroplace.cli.main import command_names, main, make_parser
 from heteroplace.errors import HeteroPlaceError, cause_of, error_types
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "heteroplace"
@@ -57,14 +57,14 @@ def test_a_type_has_a_cause_and_a_remedy_of_its_own(cls: type[HeteroPlaceError])
 
 def test_remedies_name_commands_and_options_that_there_are() -> None:
     flags = set()
-    for command in _COMMANDS:
+    for command in command_names():
         parser = make_parser(command)._subparsers
         assert parser is not None
         (commands,) = parser._group_actions
         flags |= set(re.findall(r"--[a-z-]+", commands.choices[command].format_help()))  # type: ignore[index, union-attr]
     for cls in TYPES.values():
         for word in re.findall(r"heteroplace ([a-z-]+)", cls.remedy):
-            assert word in _COMMANDS, cls
+            assert word in command_names(), cls
         assert set(re.findall(r"--[a-z][a-z-]+", cls.remedy)) <= flags | {"--describe"}, cls
 
 

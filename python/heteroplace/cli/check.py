@@ -28,7 +28,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import format_bytes
 from heteroplace.model.warnings import plan_warnings
 from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.parts.routing.routes_command import described_profile
+from heteroplace.registry import load_plugin
 from heteroplace.report.tables import format_table
 
 
@@ -79,7 +79,7 @@ def _checked(kind: str, value: object, arguments: argparse.Namespace) -> tuple[s
     if kind == "graph":
         return _describe_graph(graph_from_json(value, path).graph), []
     if kind == "routes":
-        return described_profile(route_profile_from_json(value, path)), []
+        return load_plugin("routers", "profile-line")(route_profile_from_json(value, path)), []
     if kind in ("solution", "sharding", "model"):
         return _check_solution(kind, path)
     if arguments.graph is None or arguments.cluster is None:

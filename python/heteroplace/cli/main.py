@@ -18,6 +18,7 @@ from heteroplace.command_parser import CommandParser, leaves
 from heteroplace.entry import INTERRUPTED
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
 from heteroplace.interrupts import Interrupts
+from heteroplace.registry import load_plugin, plugins
 from heteroplace.terminal import ends_quietly, printable_streams
 
 EXIT_CODES = (
@@ -46,11 +47,11 @@ _COMMANDS = {
     "setup-tvm": "setup_tvm",
     "costs": "costs",
     "tune": "tune",
-    "routes": "routes",
 }
 """Each subcommand, and the module of this folder that adds it with `add_commands(subparsers)`; it
 sets `run`, which takes the parsed arguments and returns nothing. Only the one that is called is
-loaded, by `main`, which answers Ctrl-C."""
+loaded, by `main`, which answers Ctrl-C. Parts add subcommands by the seam `commands`: a name, and
+such a function."""
 
 
 _VERSION = f"heteroplace {heteroplace.__version__}"
@@ -97,7 +98,12 @@ def _command_of(arguments: Sequence[str]) -> str | None:
     """The subcommand that is called; None: there is none, or it is not known."""
     words = (word for word in arguments if not word.startswith("-"))
     found = next(words, None)
-    return found if found in _COMMANDS else None
+    return found if found in command_names() else None
+
+
+def command_names() -> tuple[str, ...]:
+    """Return the names of all subcommands, those of parts last."""
+    return (*_COMMANDS, *plugins("commands"))
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -112,9 +118,12 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
         "-v", "--verbose", action="store_true", help="show the traceback of an error"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    modules = _COMMANDS.values() if command is None else (_COMMANDS[command],)
-    for name in dict.fromkeys(modules):
-        importlib.import_module(f"{_CLI}.{name}").add_commands(commands)
+    names = command_names() if command is None else (command,)
+    for module in dict.fromkeys(_COMMANDS[name] for name in names if name in _COMMANDS):
+        importlib.import_module(f"{_CLI}.{module}").add_commands(commands)
+    for name in names:
+        if name not in _COMMANDS:
+            load_plugin("commands", name)(commands)
     for leaf in leaves(parser):
         if isinstance(leaf, CommandParser):
             leaf.root = make_parser

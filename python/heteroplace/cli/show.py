@@ -12,7 +12,6 @@ from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph import graph_from_json, load_graph
-from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.reader import did_you_mean
 from heteroplace.files.route_profile import route_profile_from_json
@@ -23,9 +22,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.text import print_cluster, print_graph, print_plan
 from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.parts.routing.dynamic.profile import read_profile
-from heteroplace.parts.routing.report.router_figures import routed_plan_text
-from heteroplace.parts.routing.routes_command import profile_text
+from heteroplace.registry import load_plugin
 from heteroplace.report.tables import device_table, format_table, memory_text, solution_headline
 
 
@@ -102,7 +99,8 @@ def text_of_file(path: str, arguments: argparse.Namespace) -> str:
         graph, cluster = load_graph(arguments.graph).graph, open_cluster(arguments.cluster)
         return print_plan(graph, cluster, plan_from_json(value, graph, cluster, path))
     if kind == "routes":
-        return profile_text(route_profile_from_json(value, path))
+        table: str = load_plugin("routers", "profile-table")(route_profile_from_json(value, path))
+        return table
     if kind == "solution":
         return _solution_text(load_solution(path))
     if kind == "sharding":
@@ -200,7 +198,8 @@ def _model_text(file: CompiledFile, arguments: argparse.Namespace) -> str:
         _signature_text(file, arguments.trusted_key is not None),
     ]
     if manifest.solution.graph.routers:
-        parts.append(_routed_text(manifest, arguments.routes))
+        text = load_plugin("routers", "plan-text")
+        parts.append(text(manifest.solution, arguments.routes, manifest.model_digest))
     elif arguments.routes is not None:
         raise HeteroPlaceError(f"{arguments.files[0]}: --routes, and the model has no routers")
     if manifest.verification is not None:
@@ -208,13 +207,6 @@ def _model_text(file: CompiledFile, arguments: argparse.Namespace) -> str:
     if arguments.program:
         parts += ["", manifest.program_text]
     return "\n".join(parts)
-
-
-def _routed_text(manifest: Manifest, routes: str | None) -> str:
-    profile = None if routes is None else read_profile(routes)
-    if profile is not None:
-        profile.check_model(manifest.model_digest)
-    return routed_plan_text(manifest.solution, profile)
 
 
 def _signature_text(file: CompiledFile, is_trusted: bool) -> str:

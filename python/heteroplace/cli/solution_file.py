@@ -15,7 +15,7 @@ from heteroplace.files.solution import load_solution
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import read_manifest
-from heteroplace.parts.routing.solve.routed_replay import replay_routed
+from heteroplace.registry import load_plugin
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.problem import OBJECTIVES
 
@@ -103,5 +103,7 @@ def _of_plan(path: str, value: object, arguments: argparse.Namespace) -> Solutio
     costs = read_costs(arguments.costs, read, cluster)
     options = SolveOptions(objective=arguments.made_for or "latency")
     if read.graph.routers:
-        return replay_routed(read.graph, cluster, costs, options, plan)
+        replay = load_plugin("routers", "replay")
+        solution: Solution = replay(read.graph, cluster, costs, options, plan)
+        return solution
     return solve_network(Problem(read.graph, cluster, costs), options, plan=plan)

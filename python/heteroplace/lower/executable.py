@@ -25,12 +25,13 @@ from heteroplace.lower.routed_lowering import routed_lowering
 from heteroplace.lower.shared_weights import share_weights
 from heteroplace.lower.weights import WeightLayout
 from heteroplace.model.memory_use.memory import MemoryUse
+from heteroplace.model.routed.route_profile import Profile
 from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.transports import check_programs
-from heteroplace.parts.routing.dynamic.profile import Profile, as_profile
+from heteroplace.registry import load_plugin
 from heteroplace.relay.output_names import port_names
 from heteroplace.relay.source import Source, source_to_json
 from heteroplace.report.html.content import Measured, SolverPoint
@@ -44,7 +45,6 @@ from heteroplace.report.tables import (
 )
 from heteroplace.report.weights import weights_text
 
-_ROUTED_TEXT = "heteroplace.parts.routing.report.router_figures:routed_plan_text"
 _WRITE_REPORT = "heteroplace.solve.report:write_report"
 """Loaded when a text or a page is made of a solution."""
 
@@ -118,10 +118,8 @@ class Executable:
         if weights:
             tables.insert(3, weights)
         if graph.routers:
-            known = None if profile is None else as_profile(profile)
-            if known is not None:
-                known.check_model(self.manifest.model_digest)
-            tables.append(load_entry(_ROUTED_TEXT)(solution, known, max_rows))
+            text = load_plugin("routers", "plan-text")
+            tables.append(text(solution, profile, self.manifest.model_digest, max_rows))
         if self.verification is not None:
             tables.append(self.verification.text)
         return "\n\n".join(tables)

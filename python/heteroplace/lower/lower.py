@@ -33,7 +33,7 @@ from heteroplace.lower.program import (
     in_pages,
     packed,
 )
-from heteroplace.lower.routed_lowering import GuardedProgram, routed_lowering
+from heteroplace.lower.routed_lowering import guarded_program, routed_lowering
 from heteroplace.lower.weights import WeightTable
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.cluster import Cluster
@@ -110,12 +110,10 @@ class _Lowering:
             if description.input_name is not None
         ]
         outputs = [self._owner((root(calls, value), self._host)) for value in calls.outputs]
-        self._guarded: GuardedProgram | None = None
-        if calls.routers:
-            parts = (calls, cluster, self._instructions, self._tensor, self._kernel)
-            self._guarded = routed_lowering().guarded_program(*parts)
-        decisions = () if self._guarded is None else self._guarded.kept
-        self._early = [*self._inputs, *dict.fromkeys(map(self._owner, decisions))]
+        self._guarded = guarded_program(
+            calls, cluster, self._instructions, self._tensor, self._kernel
+        )
+        self._early = [*self._inputs, *dict.fromkeys(map(self._owner, self._guarded.kept))]
         """What has its bytes for itself: threads look at decisions at any time of a request."""
         self._kept = frozenset([*self._early, *outputs])
         """Inputs are overwritten by what replaces them only: they may be set once for many runs."""
@@ -267,7 +265,6 @@ class _Lowering:
         if instruction.call is None:
             source, target = instruction.origin, instruction.writes[0]
             if instruction.guard is not None:
-                assert self._guarded is not None
                 return self._guarded.copy(instruction, source, target)
             tensors = (self._tensor(*source), self._tensor(*target))
             return QueueInstruction("copy", instruction.step, tuple(map(str, tensors)))
@@ -275,7 +272,6 @@ class _Lowering:
         assert instruction.device is not None
         memory = self._cluster.devices[instruction.device].memory
         if instruction.guard is not None:
-            assert self._guarded is not None
             return self._guarded.call(instruction, memory, num_threads)
         # What members of a collective bring, cores of one host read where it was made.
         read_in = dict(instruction.reads)
@@ -311,7 +307,7 @@ class _Lowering:
         return self._tensors[value, memory]
 
     def _finish(self) -> Lowered:
-        routers = () if self._guarded is None else self._guarded.routers(self._finished)
+        routers = self._guarded.routers(self._finished)
         inputs, outputs, state = self._ports()
         initial = self._initial()
         # A machine needs only the memories that the plan uses.

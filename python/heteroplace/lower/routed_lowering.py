@@ -19,22 +19,25 @@ from heteroplace.model.routed.speculation import PlannedPrediction
 from heteroplace.registry import load_plugin
 
 
-class GuardedProgram(Protocol):
-    """The guarded instructions and the routers of one program."""
+class GuardedProgram:
+    """The guarded instructions and the routers of one program; without routers, none."""
 
-    kept: tuple[Instance, ...]
+    kept: tuple[Instance, ...] = ()
     """Values that are read until the end of a request."""
 
     def call(self, instruction: Instruction, memory: int, num_threads: int) -> QueueInstruction:
         """Return a guarded kernel call."""
+        raise AssertionError("a guard without a router")
 
     def copy(
         self, instruction: Instruction, source: Instance, target: Instance
     ) -> QueueInstruction:
         """Return a guarded copy."""
+        raise AssertionError("a guard without a router")
 
     def routers(self, finished: Callable[[Instance], Waits]) -> tuple[ProgramRouter, ...]:
         """Return the routers; `finished` says after which instructions a value is in a memory."""
+        return ()
 
 
 class RoutedLowering(Protocol):
@@ -94,3 +97,23 @@ def routed_lowering() -> RoutedLowering:
     """
     lowering: RoutedLowering = load_plugin("routers", "lowering")
     return lowering
+
+
+def guards_of(calls: KernelCalls, graph: TaskGraph, cluster: Cluster, plan: Plan) -> Guards:
+    """Return when the calls and copies of a plan are made."""
+    if calls.routers:
+        return routed_lowering().guards(calls, graph, cluster, plan)
+    return Guards(calls, plan)
+
+
+def guarded_program(
+    calls: KernelCalls,
+    cluster: Cluster,
+    instructions: Sequence[Instruction],
+    tensor: Callable[[int, int], int],
+    kernel: Callable[[str], int],
+) -> GuardedProgram:
+    """Return the guarded instructions of a program; parameters as of `RoutedLowering`."""
+    if calls.routers:
+        return routed_lowering().guarded_program(calls, cluster, instructions, tensor, kernel)
+    return GuardedProgram()

@@ -8,13 +8,11 @@ README.md states the order and its reasons. The pass, the command line, the benc
 call these functions and repeat none of them.
 """
 
-from heteroplace.pipeline.build_stages import BUILD_STAGES, annotate, build, build_module
+from heteroplace.pipeline.build_stages import annotate, build, build_module
 from heteroplace.pipeline.core_stages import CostedNetwork, compile, cost, prepare, solve
-from heteroplace.pipeline.place_stages import PLACE_STAGES, PlacedModule, place, place_module
+from heteroplace.pipeline.place_stages import PlacedModule, place, place_module
 
 __all__ = [
-    "BUILD_STAGES",
-    "PLACE_STAGES",
     "CostedNetwork",
     "PlacedModule",
     "annotate",

@@ -16,7 +16,6 @@ from functools import cached_property
 
 import tvm
 
-from heteroplace.entries import load_entry
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostModel
 from heteroplace.measure.cost_models.model import known_interference
@@ -28,14 +27,12 @@ from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan
 from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
+from heteroplace.registry import load_plugin
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.decisions import typical_capacity
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.stage_log import StageLog
-
-_ROUTED_SOLVER = "heteroplace.parts.routing.stages:solve"
-"""Loaded for networks with routers only."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +202,7 @@ def solve(
         "solve", f"placing {len(graph.tasks)} tasks on {names}"
     ) as figures:
         if graph.routers:
-            solve_routed: _RoutedSolver = load_entry(_ROUTED_SOLVER)
+            solve_routed: _RoutedSolver = load_plugin("routers", "solve-stage")
             solution = solve_routed(costed, options, solver, plan)
         else:
             problem = Problem(graph, cluster, costed.costs)

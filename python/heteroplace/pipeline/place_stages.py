@@ -25,7 +25,6 @@ from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
 from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
 from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
 from heteroplace.relay.annotate.requested_options import with_requested_options
-from heteroplace.relay.router_ops import has_routers
 from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.solve.feasibility import check_demands
@@ -40,27 +39,9 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage("check", "Refuse contradictory options and unreachable devices.", f"{_HERE}:check"),
     Stage("read", "Read the saved plan, the costs and the example inputs.", f"{_HERE}:read"),
     Stage("limit", "Apply max_memory and kernels='tvm' to the cluster.", f"{_HERE}:limit"),
-    Stage(
-        "routes",
-        "Rewrite the routed network as its recorded route decisions suggest.",
-        "heteroplace.parts.routing.stages:rewrite",
-        lambda state: state.options.routes is not None,
-    ),
-    Stage(
-        "weights-file",
-        "Add the compiled file as a memory for branch weights.",
-        "heteroplace.parts.routing.stages:add_weights_file",
-        lambda state: has_routers(state.mod),
-    ),
     Stage("prepare", "Optimise the network and cut it into tasks.", f"{_HERE}:prepare"),
     Stage("demand", "Apply pin, exclude, layers and no_split to the tasks.", f"{_HERE}:demand"),
     Stage("weights", "Find the bytes of weights that each kernel holds.", f"{_HERE}:weigh"),
-    Stage(
-        "branches",
-        "Restrict branches to the memories that their routers name.",
-        "heteroplace.parts.routing.stages:restrict_branches",
-        lambda state: bool(state.known_network.graph.routers),
-    ),
     Stage(
         "saved-kernels",
         "Add the kernel variants that the saved plan uses.",

@@ -20,9 +20,9 @@ from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Load, Plan
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_ns
-from heteroplace.parts.routing.solve.routed_network import solve_routed
 from heteroplace.questions.changes import Changes, change
 from heteroplace.questions.judging import judge, judged_ns
+from heteroplace.registry import load_plugin
 from heteroplace.simulate.throughput import repeat_plan
 from heteroplace.solve.network import solve_network
 from heteroplace.solve.objective import THROUGHPUT
@@ -128,7 +128,8 @@ def _solve(
     graph: TaskGraph, cluster: Cluster, costs: CostTable, solver: str, options: SolveOptions
 ) -> Solution:
     if graph.routers:
-        return solve_routed(graph, cluster, costs, options, solver)
+        solution: Solution = load_plugin("routers", "solve")(graph, cluster, costs, options, solver)
+        return solution
     shared = first_shared(graph)
     if shared:
         raise SolverError(

@@ -14,21 +14,19 @@ from heteroplace.lower.artifact import manifest_of
 from heteroplace.lower.executable import Executable
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Copy
-from heteroplace.model.routed.route_profile import RouteRecord
+from heteroplace.model.routed.route_profile import Profile, RouteRecord
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.native.routes import PredictionCounts
-from heteroplace.parts.routing.dynamic.profile import Profile, as_profile
-from heteroplace.parts.routing.report.router_figures import routed_plan_text
-from heteroplace.parts.routing.report.routing_text import counted_text
-from heteroplace.parts.routing.route_recording import RouteRecording
+from heteroplace.registry import load_plugin
 from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.run.arrays import Array
 from heteroplace.run.devices import check_devices_exist
 from heteroplace.run.loaded_program import LoadedProgram
+from heteroplace.run.recording import Recording
 from heteroplace.run.state import ProgramState
 from heteroplace.run.timeline import measured_timeline
 from heteroplace.run.trace import Trace
@@ -317,19 +315,17 @@ class Executor(LoadedProgram):
             The profile is of another model, or its file is wrong.
         """
         counts = self.prediction_counts()
-        known = None if profile is None else as_profile(profile)
-        if known is not None:
-            known.check_model(self._manifest.model_digest)
         hits = {name: (each.num_exact, each.num_calls) for name, each in counts.items()}
-        told = routed_plan_text(self.solution, known)
-        return f"{told}\n{counted_text(self.copied_bytes(), hits)}"
+        digest, write = self._manifest.model_digest, load_plugin("routers", "run-text")
+        text: str = write(self.solution, profile, digest, self.copied_bytes(), hits)
+        return text
 
     def record(
         self,
         path: str | os.PathLike[str],
         level: int = 1,
         observe: Callable[[RouteRecord], None] | None = None,
-    ) -> RouteRecording:
+    ) -> Recording:
         """Record the route decisions of all calls that end from now on; return what closes it.
 
         A thread writes them to a file (`files/routes.py`), from which `heteroplace.build` can make
@@ -351,8 +347,9 @@ class Executor(LoadedProgram):
         OSError
             The file cannot be written.
         """
-        digest = self._manifest.model_digest
-        return RouteRecording(self._native.routes, digest, path, level, observe)
+        digest, record = self._manifest.model_digest, load_plugin("routers", "recording")
+        recording: Recording = record(self._native.routes, digest, path, level, observe)
+        return recording
 
     @property
     def predicted_memory(self) -> tuple[MemoryUse, ...]:

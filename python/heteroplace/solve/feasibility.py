@@ -17,7 +17,7 @@ from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import critical_path_order, heft, order_place
 from heteroplace.native.problem import UNREACHABLE_PENALTY, NativePlan, NativeProblem
 from heteroplace.native.simulate import StepTimes, simulate_plan, simulate_steps
-from heteroplace.parts.routing.solve.expected_view import expected_view
+from heteroplace.registry import load_plugin
 from heteroplace.solve.problem import Problem
 
 
@@ -84,8 +84,9 @@ def check_demands(graph: TaskGraph, cluster: Cluster, plan: Plan | None) -> None
     sizes = {1} if plan is None else {1} | {len(step.items) for step in plan.steps if step.items}
     sizes |= {size for router in graph.routers for own in router.capacities for size in own}
     anything = build_table(graph, cluster, lambda *_: Cost.given(0), tuple(sorted(sizes)))
-    whole = (graph, anything)
-    view, times = expected_view(graph, cluster, anything, None) if graph.routers else whole
+    view, times = graph, anything
+    if graph.routers:
+        view, times = load_plugin("routers", "expected-view")(graph, cluster, anything, None)
     check_possible(Problem(view, cluster, times))
     if plan is not None:
         check_plan(graph, cluster, anything, plan)

@@ -14,7 +14,7 @@ from heteroplace.model.memory_use.live_memory import live_curves
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import step_ns
-from heteroplace.parts.routing.report.router_figures import routed_plan_text
+from heteroplace.registry import load_plugin
 from heteroplace.report.html.content import Measured, PageContent, SolverPoint
 from heteroplace.report.html.page import write_page
 from heteroplace.report.weights import weights_text
@@ -156,7 +156,7 @@ def _texts(solution: Solution) -> tuple[tuple[str, str], ...]:
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     found = []
     if graph.routers:
-        found.append(("Routed branches", routed_plan_text(solution, None)))
+        found.append(("Routed branches", load_plugin("routers", "plan-text")(solution)))
     weights = weights_text(graph, cluster, plan)
     if weights:
         found.append(("Weights of branches", weights))

@@ -15,12 +15,12 @@ import heteroplace
 from docs.pages.commands import commands
 from heteroplace.cli import doctor
 from heteroplace.cli.main import (
-    _COMMANDS,
     INFEASIBLE,
     INTERRUPTED,
     MISSING_PACKAGE,
     NO_PLAN,
     WRONG_INPUT,
+    command_names,
     main,
     make_parser,
 )
@@ -161,7 +161,7 @@ def test_what_was_probably_meant_is_said(
 
 
 def test_every_command_is_that_of_its_module() -> None:
-    for command in _COMMANDS:
+    for command in command_names():
         text = make_parser(command).format_help()
         assert f"    {command} " in text
 

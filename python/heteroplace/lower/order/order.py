@@ -19,9 +19,8 @@ from heteroplace.lower.order.copy_hops import Legs
 from heteroplace.lower.order.gather_batches import Joins
 from heteroplace.lower.order.global_order import in_order, with_messages
 from heteroplace.lower.order.grouped import with_groups
-from heteroplace.lower.order.guards import Guards
 from heteroplace.lower.order.instructions import Instance, Instruction, Ordered, root
-from heteroplace.lower.routed_lowering import routed_lowering
+from heteroplace.lower.routed_lowering import guards_of, routed_lowering
 from heteroplace.lower.value_tensors import tensors_of_values
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -67,9 +66,7 @@ class _Orderer:
             if isinstance(step, Copy)
             for item in step.items
         }
-        self._guards = Guards(calls, plan)
-        if calls.routers:
-            self._guards = routed_lowering().guards(calls, graph, cluster, plan)
+        self._guards = guards_of(calls, graph, cluster, plan)
         self._tensor = tensors_of_values(calls, graph, self._guards)
         places = CallPlaces(graph, cluster, plan)
         self._by = [places.of(call) for call in calls.calls]

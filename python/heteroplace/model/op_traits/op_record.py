@@ -43,11 +43,11 @@ class OpTraits:
     indices: str | None = None
     """Which operand holds indices, and their limit (`relay/ranges/legal.py`)."""
     positive: str | None = None
-    """When the result is above 0 (`relay/routing/finding/find_positive.py`)."""
+    """When the result is above 0 (`parts/routing/find/find_positive.py`)."""
     nonnegative: str | None = None
-    """When the result is not below 0 (`relay/routing/finding/find_positive.py`)."""
+    """When the result is not below 0 (`parts/routing/find/find_positive.py`)."""
     zero: str | None = None
-    """When the result is 0 everywhere (`relay/routing/finding/find_support.py`)."""
+    """When the result is 0 everywhere (`parts/routing/find/find_support.py`)."""
     empty: int | None = None
     """What each element of a result is that is computed from no elements."""
     fold: str | None = None
@@ -65,9 +65,9 @@ class OpTraits:
     """With `parts="layout"`: the op treats each channel alone as well."""
     cells: str | None = None
     """Which cells reach which elements of the result
-    (`relay/routing/cell_analysis/cell_rules.py`)."""
+    (`parts/routing/cell_analysis/cell_rules.py`)."""
     support: str | None = None
-    """Where the result may be other than 0 (`relay/routing/finding/find_support.py`)."""
+    """Where the result may be other than 0 (`parts/routing/find/find_support.py`)."""
     labels: str | None = None
     """Which axes are cut together (`relay/shard/labels.py`)."""
     cut: str | None = None

@@ -9,6 +9,7 @@ distributions and expected costs need it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -165,6 +166,10 @@ class RouteProfile:
                 f"{digest}: route decisions of another model say nothing about it; record runs of "
                 f"this one (executor.record), or bind its weights if they are not in it"
             )
+
+
+Profile = RouteProfile | str | os.PathLike[str]
+"""A profile, or the path of one or of a recording."""
 
 
 def following_routers(routers: Iterable[RouterShape]) -> tuple[tuple[int, int], ...]:

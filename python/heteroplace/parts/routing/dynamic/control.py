@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from heteroplace.model.routed.route_profile import RouteRecord
+from heteroplace.model.routed.route_profile import Profile, RouteRecord
 from heteroplace.parts.routing.dynamic.drift import WINDOW_RUNS, Drift, RouteMonitor
-from heteroplace.parts.routing.dynamic.profile import Profile
 
 Predict = Callable[[Mapping[str, Collection[int]]], None]
 """Takes the branches that are predicted of each router, by its name; none: it is not predicted."""

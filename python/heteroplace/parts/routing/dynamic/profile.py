@@ -17,6 +17,7 @@ from heteroplace.files.routes import RoutesReader, is_routes_file
 from heteroplace.model.routed.route_profile import (
     Cells,
     Histogram,
+    Profile,
     RouteProfile,
     RouteRecord,
     RouterProfile,
@@ -26,8 +27,6 @@ from heteroplace.model.routed.route_profile import (
 )
 from heteroplace.terminal import listed
 
-Profile = RouteProfile | str | os.PathLike[str]
-"""A profile, or the path of one or of a recording."""
 _MAX_TOLD = 4
 _MAX_OPEN_RUNS = 1024
 

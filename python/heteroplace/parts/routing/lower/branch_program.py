@@ -18,6 +18,7 @@ from heteroplace.lower.program import (
     branch_call,
     branch_copy,
 )
+from heteroplace.lower.routed_lowering import GuardedProgram
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Guard
 from heteroplace.parts.routing.lower.branches import decision_memory
@@ -25,7 +26,7 @@ from heteroplace.parts.routing.lower.branches import decision_memory
 Overflow = Literal["rounds", "drop", "error"]
 
 
-class BranchProgram:
+class BranchProgram(GuardedProgram):
     """Writes the guarded instructions of one program, and notes where decisions are read.
 
     Parameters

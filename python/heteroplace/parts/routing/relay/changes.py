@@ -17,7 +17,12 @@ import tvm
 
 from heteroplace.errors import RoutingError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile, following_routers
+from heteroplace.model.routed.route_profile import (
+    Profile,
+    RouteProfile,
+    RouterProfile,
+    following_routers,
+)
 from heteroplace.parts.routing.dynamic.gather import without_homes
 from heteroplace.parts.routing.dynamic.placement import place_anyhow
 from heteroplace.parts.routing.dynamic.placement_problem import (
@@ -27,7 +32,7 @@ from heteroplace.parts.routing.dynamic.placement_problem import (
     used_bytes,
 )
 from heteroplace.parts.routing.dynamic.preload import WeightGroup, check_budget, split_weights
-from heteroplace.parts.routing.dynamic.profile import Profile, as_profile, shapes_of
+from heteroplace.parts.routing.dynamic.profile import as_profile, shapes_of
 from heteroplace.parts.routing.dynamic.sizes import MIN_RUNS, choose_capacities
 from heteroplace.parts.routing.dynamic.specialise import MIN_SHARE
 from heteroplace.parts.routing.dynamic.speculation import SpeculationTimes, choose_predictions

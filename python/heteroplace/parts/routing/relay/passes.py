@@ -26,10 +26,9 @@ import tvm
 from heteroplace.errors import RoutingError, SolverError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.routed.route_profile import RouteProfile
+from heteroplace.model.routed.route_profile import Profile, RouteProfile
 from heteroplace.option_types import check_types
 from heteroplace.options import by_attribute
-from heteroplace.parts.routing.dynamic.profile import Profile
 from heteroplace.parts.routing.dynamic.specialise import (
     CAPACITIES,
     GROUPING,

@@ -13,10 +13,11 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Guard, Plan, Run
 from heteroplace.model.routed.capacities import dropped_cells, padded_load
 from heteroplace.model.routed.decision import Decision
-from heteroplace.model.routed.route_profile import RouteProfile
+from heteroplace.model.routed.route_profile import Profile, RouteProfile
 from heteroplace.model.routed.routers import RouterFigures
 from heteroplace.model.solution import Solution
-from heteroplace.parts.routing.report.routing_text import routing_text
+from heteroplace.parts.routing.dynamic.profile import as_profile
+from heteroplace.parts.routing.report.routing_text import counted_text, routing_text
 from heteroplace.report.tables import MAX_ROWS
 from heteroplace.simulate.decisions import LoadShares, load_shares
 
@@ -95,12 +96,44 @@ def router_figures(
 
 
 def routed_plan_text(
-    solution: Solution, profile: RouteProfile | None, max_rows: int = MAX_ROWS
+    solution: Solution,
+    profile: Profile | None = None,
+    model_digest: str = "",
+    max_rows: int = MAX_ROWS,
 ) -> str:
-    """Return loads, padding and memories of branches, and the bytes between memories, as text."""
+    """Return loads, padding and memories of branches, and the bytes between memories, as text.
+
+    Parameters
+    ----------
+    profile
+        Of the route decisions, or its file, or that of a recording; None: all branches of a router
+        are alike.
+    model_digest
+        Of the model that the profile must be of.
+
+    Raises
+    ------
+    RoutingError
+        The profile is of another model, or its file is wrong.
+    """
+    profile = None if profile is None else as_profile(profile)
+    if profile is not None:
+        profile.check_model(model_digest)
     of = solution.graph, solution.cluster, solution.plan, profile
     known = "if all branches are alike" if profile is None else "of the profile"
     return routing_text(router_figures(*of), mean_copied_bytes(*of), known, max_rows)
+
+
+def run_text(
+    solution: Solution,
+    profile: Profile | None,
+    model_digest: str,
+    copied: Mapping[tuple[str, str], int],
+    hits: Mapping[str, tuple[int, int]],
+) -> str:
+    """Return `routed_plan_text` and what an executor has counted, as of `counted_text`."""
+    planned = routed_plan_text(solution, profile, model_digest)
+    return f"{planned}\n{counted_text(copied, hits)}"
 
 
 def _shares_of(

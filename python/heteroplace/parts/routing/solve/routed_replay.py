@@ -1,6 +1,6 @@
 """A saved plan of a routed network -> Solution: taken as it is, judged by an average run.
 
-Objective, bound and reasons are those of its expected view (`routed.py`), in which every task of a
+Objective, bound and reasons are those of `expected_view.py`, in which every task of a
 branch runs, once, and nothing is guarded. The plan that a solver finds there has the copies of
 loads that guards need in other places, so that its objective may differ by those.
 """
