@@ -22,10 +22,10 @@ from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.ranks import Group, launched_ranks
 from heteroplace.native.transports import local_transports
-from zoo.models.catalogue import onnx_model_of
 from heteroplace.parts.hosts.machines import hosts_of_cores, join_machines
 from heteroplace.parts.hosts.mpi import MpiRanks
 from heteroplace.run.transport import Ranks
+from zoo.models.catalogue import onnx_model_of
 
 TIMEOUT_S = 300.0
 

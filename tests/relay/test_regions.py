@@ -16,8 +16,8 @@ from heteroplace.errors import RoutingError
 from heteroplace.parts.routing.relay import ops
 from heteroplace.parts.routing.relay.regions import branches_around, branches_of_values
 from heteroplace.relay.expressions import post_order
-from tests.strategies import exact_cases
 from heteroplace.relay.router_ops import routing_kind
+from tests.strategies import exact_cases
 
 X, SCORES = var("x", (6, 4)), var("s", (6, 3))
 

@@ -29,8 +29,8 @@ from heteroplace.parts.routing.relay.rewrite import (
 from heteroplace.parts.routing.relay.router import RouterOptions
 from heteroplace.parts.routing.relay.rows import buffer_rows
 from heteroplace.relay.expressions import post_order
-from tests.strategies import exact_cases
 from heteroplace.relay.router_ops import routing_kind
+from tests.strategies import exact_cases
 
 Array = np.ndarray
 X, SCORES = var("x", (6, 4)), var("s", (6, 3))

@@ -1,4 +1,4 @@
-"""Records of the ops of graphs that are written without Relay (`heteroplace.parts.parallel.transforms`)."""
+"""Records of the ops of graphs that are written without Relay."""
 
 from __future__ import annotations
 

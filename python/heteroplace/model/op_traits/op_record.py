@@ -23,7 +23,7 @@ class OpTraits:
     product, pool, index, update: products of matrices, pools of fixed windows, places of extremes,
     and writes into a tensor."""
     is_relay: bool = True
-    """False: an op of graphs that are written without Relay (`heteroplace.parts.parallel.transforms`)."""
+    """False: an op of graphs that are written without Relay."""
 
     # Cost
     cost: str | None = None
