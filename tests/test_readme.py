@@ -33,7 +33,6 @@ _LONG_READMES = {
     "python/heteroplace/solve/lns/README.md": 483,
     "python/heteroplace/parts/parallel/transforms/README.md": 487,
     "python/heteroplace/parts/onnx/verify/README.md": 480,
-    "src/exec/file/README.md": 678,
     "src/exec/program/README.md": 588,
     "src/throughput/README.md": 534,
 }

@@ -40,10 +40,9 @@ void MakeFile(exec::CompiledFile* place, const nb::bytes& path,
 }
 
 void MakeSealedCode(exec::SealedCode* place, const std::string& name, const nb::bytes& image) {
-  exec::ElfImage elf(name, ToString(image));
+  const std::string bytes = ToString(image);
   const WithoutGil unlocked;
-  elf.Check();
-  new (place) exec::SealedCode(std::move(elf));
+  new (place) exec::SealedCode(name, bytes);
 }
 
 /*! \brief Mapped weights as an array, which keeps them. */
@@ -113,8 +112,7 @@ void BindFile(nb::module_& module) {
           nb::rv_policy::automatic, "The mapped weights, uint8. After `load`.");
   nb::class_<exec::SealedCode>(module, "SealedCode",
                                "A library of kernels in memory; see src/exec/file/sealed_code.h.")
-      .def("__init__", &MakeSealedCode, nb::arg("name"), nb::arg("image"),
-           "Check a library and copy it.")
+      .def("__init__", &MakeSealedCode, nb::arg("name"), nb::arg("image"), "Copy a library.")
       .def_prop_ro("path", &exec::SealedCode::path, "What loaders take.");
   module.def(
       "sign_tail",

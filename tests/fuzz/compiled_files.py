@@ -1,5 +1,4 @@
-"""Cases of damaged compiled files, whose digests are right again: headers, sizes and offsets of
-the file and of its library of kernels, program, needs and manifest.
+"""Cases of damaged compiled files: any byte, or texts and tables whose digests are right again.
 
 Each is refused with a typed error, or what is loaded of it is run, in this process.
 """
@@ -77,19 +76,6 @@ def run_case(seed: str, number: int, folder: Path) -> str:
     return "right"
 
 
-def _headers(parts: Parts, random: Random) -> bytes:
-    """A number of the ELF header, a program header or a dynamic entry."""
-    code = bytearray(parts.code)
-    fields = library_fields(parts.code)
-    tables = random.choice([name for name in fields if fields[name]])
-    for _ in range(random.choice((1, 1, 2, 3))):
-        offset, form = random.choice(fields[tables])
-        (old,) = struct.unpack_from(form, code, offset)
-        bits = 8 * struct.calcsize(form)
-        struct.pack_into(form, code, offset, _number(old, len(code), random) % 2**bits)
-    return replace(parts, code=bytes(code)).sealed().to_bytes()
-
-
 def _number(old: int, size: int, random: Random) -> int:
     kind = random.randrange(5)
     if kind == 0:
@@ -99,56 +85,6 @@ def _number(old: int, size: int, random: Random) -> int:
     if kind == 2:
         return random.randrange(size)
     return random.choice(_NUMBERS if kind == 3 else _LARGE)
-
-
-def library_fields(code: bytes) -> dict[str, list[tuple[int, str]]]:
-    """Return where the numbers stand that loaders follow: offset and form, by table."""
-    phoff, phnum = struct.unpack_from("<Q", code, 32)[0], struct.unpack_from("<H", code, 56)[0]
-    header = [(4, "B"), (5, "B"), (6, "B"), (7, "B"), (8, "B"), (16, "<H"), (18, "<H"), (20, "<I")]
-    header += [(24, "<Q"), (32, "<Q"), (40, "<Q")] + [(at, "<H") for at in range(52, 64, 2)]
-    segments, program, dynamic = [], [], (0, 0)
-    for at in range(phoff, phoff + 56 * phnum, 56):
-        kind, _, offset, address, _, size, _, _ = struct.unpack_from("<IIQQQQQQ", code, at)
-        program += [(at, "<I"), (at + 4, "<I")] + [(at + 8 * i, "<Q") for i in range(1, 7)]
-        if kind == 1:
-            segments.append((address, offset, size))
-        if kind == 2:
-            dynamic = (offset, size)
-
-    def at_address(address: int) -> int:
-        return next(o + address - a for a, o, s in segments if a <= address < a + s)
-
-    words = range(dynamic[0], dynamic[0] + dynamic[1], 8)
-    tags = dict(struct.iter_unpack("<QQ", code[dynamic[0] : dynamic[0] + dynamic[1]]))
-    symbols, strings = at_address(tags[6]), at_address(tags[5])
-    hashes = at_address(tags[0x6FFFFEF5])
-    buckets, first, num_words, _ = struct.unpack_from("<4I", code, hashes)
-    num_symbols = (strings - symbols) // 24
-    chain_end = hashes + 16 + 8 * num_words + 4 * (buckets + num_symbols - first)
-    symbol_fields = []
-    for at in range(symbols, symbols + 24 * num_symbols, 24):
-        symbol_fields += [(at, "<I"), (at + 4, "B"), (at + 5, "B"), (at + 6, "<H")]
-        symbol_fields += [(at + 8, "<Q"), (at + 16, "<Q")]
-    relocations = []
-    for table, size in ((7, 8), (23, 2)):
-        if table in tags:
-            begin = at_address(tags[table])
-            relocations += [(at, "<Q") for at in range(begin, begin + tags[size], 8)]
-    versions = []
-    if 0x6FFFFFF0 in tags:
-        begin, needed = at_address(tags[0x6FFFFFF0]), at_address(tags[0x6FFFFFFE])
-        versions = [(at, "<H") for at in range(begin, begin + 2 * num_symbols, 2)]
-        versions += [(at, "<I") for at in range(needed, needed + 32, 4)]
-    return {
-        "header": header,
-        "program headers": program,
-        "dynamic": [(at, "<Q") for at in words],
-        "hashes": [(at, "<I") for at in range(hashes, chain_end, 4)],
-        "symbols": symbol_fields,
-        "strings": [(at, "B") for at in range(strings, strings + tags[10])],
-        "relocations": relocations,
-        "versions": versions,
-    }
 
 
 def _table(parts: Parts, random: Random) -> bytes:
@@ -217,17 +153,6 @@ def _bytes(parts: Parts, random: Random) -> bytes:
 
 
 KINDS: tuple[Callable[[Parts, Random], bytes], ...] = (
-    *(
-        _headers,
-        _headers,
-        _headers,
-        _table,
-        _program,
-        _program,
-        _program,
-        _needs,
-        _manifest,
-        _bytes,
-    ),
+    *(_table, _program, _program, _program, _needs, _manifest, _bytes),
 )
 """What is damaged, as often as it stands here."""

@@ -26,7 +26,6 @@ from heteroplace.lower.needs import cpu_features, needs_text
 from heteroplace.lower.program import aligned
 from heteroplace.native.compiled_file import (
     CompiledFile,
-    SealedCode,
     known_features,
     present_features,
 )
@@ -207,34 +206,6 @@ def test_needs_of_a_plan_on_a_gpu_name_its_architecture(good: Path) -> None:
     used = replace(used, plan=replace(solution.plan, steps=(replace(step, device=1),)))
     lines = needs_text(used, {"code": "c"}).splitlines()
     assert [line for line in lines if line.startswith("cuda")] == ["cuda 0 80"]
-
-
-SOURCES = {
-    "entry 12|entry 25|entry 32": "__attribute__((constructor)) void begin() {}",
-    "an undefined|type 10": "static int f() { return 1; } static void* find() { return (void*)f; }"
-    ' int g() __attribute__((ifunc("find")));',
-    "none of the words that TVM writes": "int counter = 1;",
-    "type 7|thread-local": "__thread int mine = 3; int get() { return mine; }",
-    "may be missing": "extern int other() __attribute__((weak)); int f() { return other(); }",
-    "needs the library 'libdl-none.so'": "int f() { return 1; }",
-}
-
-
-@pytest.mark.parametrize("fault", SOURCES)
-def test_what_no_library_of_kernels_has_is_refused(fault: str, tmp_path: Path) -> None:
-    source, library = tmp_path / "a.c", tmp_path / "a.so"
-    source.write_text(SOURCES[fault])
-    options = ["-shared", "-fPIC", "-nostartfiles", "-s", "-Wl,--hash-style=gnu", "-Wl,-z,now"]
-    options += ["-Wl,--build-id=none"]
-    inputs = [str(source)]
-    if "libdl-none" in fault:
-        other = tmp_path / "libdl-none.so"
-        named = ["-Wl,-soname,libdl-none.so", "-x", "c", "/dev/null"]
-        subprocess.run(["gcc", "-shared", "-o", other, *named], check=True)
-        inputs += ["-Wl,--no-as-needed", str(other)]
-    subprocess.run(["gcc", *options, "-o", library, *inputs], check=True)
-    with pytest.raises(ArtifactError, match=f"its library of kernels is damaged: .*({fault})"):
-        SealedCode("a.so", library.read_bytes())
 
 
 def with_weight(made: Executable, num_bytes: int) -> Executable:

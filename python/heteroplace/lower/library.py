@@ -34,8 +34,8 @@ _LINK_OPTIONS = (
     *("-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,--as-needed", "-Wl,--hash-style=gnu"),
     "-Wl,--build-id=none",
 )
-"""No constructors, no notes, no names but those that are looked up, and nothing that is found only
-when a kernel runs: what is not there cannot be damaged (`src/exec/file/elf_image.h`)."""
+"""No constructors, no notes, no names that nobody looks up. All functions are found at load, so
+that none is missing when a kernel runs."""
 
 
 class KernelLibrary:
@@ -96,13 +96,7 @@ class KernelLibrary:
         return {**self.objects, _LIBRARY: self.image}
 
     def sealed(self) -> SealedCode:
-        """Return the library as memory that can be loaded; one for all who hold it at a time.
-
-        Raises
-        ------
-        ArtifactError
-            The library has what no library of kernels has.
-        """
+        """Return the library as memory that can be loaded; one for all who hold it at a time."""
         held = None if self._sealed is None else self._sealed()
         if held is None:
             held = SealedCode(_LIBRARY, self.image)

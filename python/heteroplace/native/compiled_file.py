@@ -161,7 +161,7 @@ class CompiledFile:
 
 
 class SealedCode:
-    """A library of kernels that was checked, as memory which loaders take by a path.
+    """A library of kernels, as memory which loaders take by a path.
 
     Parameters
     ----------
@@ -172,8 +172,6 @@ class SealedCode:
 
     Raises
     ------
-    ArtifactError
-        It is damaged, or has what no library of kernels has.
     ExecutionError
         The system has no memory for it.
     """

@@ -51,17 +51,17 @@ std::vector<std::string> CompiledFile::Missing(const TvmAbi& abi, int host) cons
   return missing;
 }
 
-ElfImage CompiledFile::CheckedCode() const {
-  ElfImage elf(file_.path(), ReadPart(file_, end_.parts, kCode));
-  elf.Check();
-  CheckPrograms(elf.functions());
+/*! \brief Checks every part, and returns the library of kernels. */
+std::string CompiledFile::CheckedCode() const {
+  std::string code = ReadPart(file_, end_.parts, kCode);
+  CheckPrograms();
   CheckWeights(file_, end_.parts);
   ReadPart(file_, end_.parts, kSource);
   file_.ExpectUnchanged();
-  return elf;
+  return code;
 }
 
-void CompiledFile::CheckPrograms(const std::vector<std::string>& functions) const {
+void CompiledFile::CheckPrograms() const {
   std::vector<Program> programs;
   try {
     programs = ParsePrograms(program_);
@@ -73,21 +73,11 @@ void CompiledFile::CheckPrograms(const std::vector<std::string>& functions) cons
                std::to_string(needs_.hosts.size()) +
                " hosts need; the file was changed, compile it again");
   }
-  const std::unordered_set<std::string_view> names(functions.begin(), functions.end());
-  for (const Program& program : programs) CheckParts(program, names);
+  for (const Program& program : programs) CheckConstants(program);
 }
 
-/*! \brief Kernels, but those of NVIDIA's libraries, and weights of a host's program are in the
- * file. */
-void CompiledFile::CheckParts(const Program& program,
-                              const std::unordered_set<std::string_view>& functions) const {
-  for (const std::string& kernel : program.kernels) {
-    if (IsLibraryKernel(kernel)) continue;
-    if (functions.count(kernel) == 0) {
-      file_.Fail("does not have kernel '" + kernel +
-                 "'; build the program and its kernels together");
-    }
-  }
+/*! \brief The weights of a host's program are in the file. */
+void CompiledFile::CheckConstants(const Program& program) const {
   for (size_t c = 0; c < program.constants.size(); ++c) {
     const Constant& constant = program.constants[c];
     const uint64_t end = static_cast<uint64_t>(constant.blob_offset + constant.bytes);
@@ -106,9 +96,9 @@ void CompiledFile::Load() try {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (code_ != nullptr) return;
   if (needs_.hosts.size() == 1) ExpectNothingMissing(file_, MissingOfProcessor(needs_, 0));
-  ElfImage image = CheckedCode();
+  const std::string code = CheckedCode();
   weights_ = MapWeights();
-  code_ = std::make_unique<SealedCode>(std::move(image));
+  code_ = std::make_unique<SealedCode>(file_.path(), code);
 } catch (const std::bad_alloc&) {
   FailMemory(file_.path());
 }

@@ -5,11 +5,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <unordered_set>
 #include <vector>
 
-#include "exec/file/elf_image.h"
 #include "exec/file/needs.h"
 #include "exec/file/parts.h"
 #include "exec/file/sealed_code.h"
@@ -100,11 +97,10 @@ class CompiledFile {
   const std::shared_ptr<const WeightsMap>& weights() const;
 
  private:
-  ElfImage CheckedCode() const;
+  std::string CheckedCode() const;
   void ExpectLoaded() const;
-  void CheckPrograms(const std::vector<std::string>& functions) const;
-  void CheckParts(const Program& program,
-                  const std::unordered_set<std::string_view>& functions) const;
+  void CheckPrograms() const;
+  void CheckConstants(const Program& program) const;
 
   OpenFile file_;
   FileEnd end_;

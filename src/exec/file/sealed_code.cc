@@ -22,16 +22,14 @@ namespace {
 
 }  // namespace
 
-SealedCode::SealedCode(ElfImage image) {
-  const std::string name = image.name();
-  const std::string bytes = image.TakeLoadable();
+SealedCode::SealedCode(const std::string& name, const std::string& image) {
   path_ = "/proc/self/fd/";
   path_.reserve(path_.size() + 10);  // nothing may throw between here and the end but by FailBy
   descriptor_ = memfd_create("heteroplace-kernels", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor_ < 0) FailBy(name, "memfd_create", errno);
   const char* failed = nullptr;
-  for (size_t written = 0; written < bytes.size() && failed == nullptr;) {
-    const ssize_t count = write(descriptor_, bytes.data() + written, bytes.size() - written);
+  for (size_t written = 0; written < image.size() && failed == nullptr;) {
+    const ssize_t count = write(descriptor_, image.data() + written, image.size() - written);
     if (count >= 0) {
       written += static_cast<size_t>(count);
     } else if (errno != EINTR) {

@@ -1,9 +1,7 @@
-// A checked library of kernels as memory that only this process has, and nobody can write to.
+// The bytes of a library of kernels -> memory that loaders take by a path and nobody can write to.
 #pragma once
 
 #include <string>
-
-#include "exec/file/elf_image.h"
 
 namespace heteroplace::exec {
 
@@ -17,10 +15,11 @@ namespace heteroplace::exec {
 class SealedCode {
  public:
   /*!
-   * \param image a library that was checked.
+   * \param name of the library, for messages.
+   * \param image its bytes.
    * \throws Error kExecution: the system has no memory for it.
    */
-  explicit SealedCode(ElfImage image);
+  SealedCode(const std::string& name, const std::string& image);
   ~SealedCode();
   SealedCode(const SealedCode&) = delete;
   SealedCode& operator=(const SealedCode&) = delete;
