@@ -20,7 +20,7 @@ LEAST = {
     "json_files": 0.05,
     "onnx_files": 0.08,
     "store_files": 0.1,
-    "compiled_files": 0.05,
+    "compiled_files": 0.03,
     "source_files": 0.02,
 }
 """The share of the cases that must at least be read, and that must at least be refused."""
