@@ -96,7 +96,8 @@ shell("mpiexec -n 2 heteroplace profile branches.onnx --cluster cluster.json -o 
 # plan keeps one host, and says so.
 
 shell(
-    "tvmc compile branches.onnx --placement cluster.json --placement-costs costs.json -o model.so"
+    "tvmc compile branches.onnx --placement cluster.json --placement-option costs=costs.json "
+    "-o model.so"
 )
 
 # %%

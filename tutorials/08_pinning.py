@@ -76,9 +76,9 @@ print(placement_table(solution.graph, solution.cluster, solution.plan, timeline)
 # %%
 # Put it elsewhere
 # ----------------
-# The same are options of commands: ``tvmc compile --placement-pin 'left/*=cpu.0'``,
-# ``--placement-exclude cpu.all``, ``--placement-no-split 'nn.conv2d*'``. What was measured is in
-# the store, so that nothing is measured again.
+# The same are options of commands: ``tvmc compile --placement-option 'pin=left/*=cpu.0'``,
+# ``--placement-option exclude=cpu.all``, ``--placement-option 'no_split=nn.conv2d*'``. What was
+# measured is in the store, so that nothing is measured again.
 
 core = cluster.devices[0].name
 choices = {

@@ -48,9 +48,10 @@ def _options() -> str:
     text = (
         "# Options of a placement\n\nEach is one field, which may be given in four ways: as a "
         "keyword of `HeteroPlace`, as the key `relay.HeteroPlace.NAME` in the `config` of a "
-        "PassContext, as `--placement-NAME` of `tvmc compile`, and as `--NAME` of `heteroplace "
-        "compile`, `run` and `place` (with `-` for `_`; `time_limit` also as `--budget`, `inputs` "
-        "as `--measure-inputs`; `place` builds nothing and has no `--verify`). In a PassContext a "
+        "PassContext, as `--placement-option NAME=VALUE` of `tvmc compile`, and as `--NAME` of "
+        "`heteroplace compile`, `run` and `place` (with `-` for `_`; `time_limit` also as "
+        "`--budget`, `inputs` as `--measure-inputs`; `place` builds nothing and has no "
+        "`--verify`). In a PassContext a "
         'map is a list of texts, `{"relay.HeteroPlace.pin": ["nn.conv2d*=cpu.0"], '
         '"relay.HeteroPlace.max_memory": ["gpu0=10GiB"]}`; on command lines the option is '
         "repeated. What can have no effect is refused with the reason, before anything is "

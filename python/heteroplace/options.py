@@ -129,34 +129,27 @@ def by_attribute(
 def add_arguments(
     parser: argparse._ActionsContainer,
     cls: type,
-    prefix: str = "--",
     renamed: Mapping[str, str] | None = None,
     names: Sequence[str] | None = None,
-    reads_texts: bool = True,
     kept: Sequence[str] = (),
 ) -> None:
     """Add the options of a dataclass to a command line; those not given are None.
 
     Parameters
     ----------
-    prefix
-        Before each name: "--", or "--placement-".
     renamed
         Flags that are called otherwise there, by the name of the option.
     names
         The options to add; None: all.
-    reads_texts
-        The parser reads values, and ends the program at a wrong one; else `read_arguments` does,
-        and raises.
     kept
         Of the renamed options those that may be given by their own names, too.
     """
     for entry in options_of(cls):
         if names is not None and entry.name not in names:
             continue
-        flags = [prefix + (renamed or {}).get(entry.name, entry.flag)]
+        flags = ["--" + (renamed or {}).get(entry.name, entry.flag)]
         if entry.name in kept:
-            flags.append(prefix + entry.flag)
+            flags.append("--" + entry.flag)
         default = entry.default
         is_none = default is None or default is False or default in ((), {})
         shown = "" if is_none else f"; default: {_text(default)}"
@@ -165,7 +158,7 @@ def add_arguments(
             continue
         parser.add_argument(
             *flags,
-            type=Argument(entry.parse) if reads_texts else str,
+            type=Argument(entry.parse),
             action=entry.action or ("store" if entry.join is None else "append"),
             metavar=entry.metavar,
             choices=None if entry.choices is None else list(entry.choices()),
@@ -178,39 +171,29 @@ def add_arguments(
 def read_arguments(
     cls: type,
     arguments: argparse.Namespace,
-    prefix: str = "",
     renamed: Mapping[str, str] | None = None,
-    reads_texts: bool = True,
     names: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Return the options that a command line gives, by name; parameters as of `add_arguments`.
 
-    `prefix` is the one of attributes: "" for "--", "placement_" for "--placement-".
-
     Raises
     ------
     HeteroPlaceError
-        A value is wrong, where the parser did not read it.
+        A key of a map is given twice.
     """
     found = {}
     for entry in options_of(cls):
         if names is not None and entry.name not in names:
             continue
         flag = (renamed or {}).get(entry.name, entry.flag)
-        attribute = prefix + flag.replace("-", "_")
-        value = getattr(arguments, attribute, None)
+        value = getattr(arguments, flag.replace("-", "_"), None)
         if value is not None:
-            several = value if entry.join is not None else [value]
-            if not reads_texts:
-                shown = f"--{attribute.replace('_', '-')}"
-                several = [_read(entry, shown, each) for each in several]
-            found[entry.name] = several[0] if entry.join is None else _joined(entry, several)
+            if entry.join is pairs:
+                value = named_pairs(f"--{entry.flag}", value)
+            elif entry.join is not None:
+                value = entry.join(value)
+            found[entry.name] = value
     return found
-
-
-def _joined(entry: Option, several: Sequence[Any]) -> Any:
-    assert entry.join is not None
-    return named_pairs(f"--{entry.flag}", several) if entry.join is pairs else entry.join(several)
 
 
 def named_pairs(flag: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -243,16 +226,6 @@ def from_arguments(
     attributes = {entry.name: entry.attribute for entry in options_of(cls)}
     given = read_arguments(cls, arguments, renamed=renamed)
     return cls(**{attributes[name]: value for name, value in given.items()}, **others)
-
-
-def _read(entry: Option, flag: str, value: Any) -> Any:
-    """The value of an option that a parser has left as text."""
-    if not isinstance(value, str) or entry.parse is str:
-        return value
-    try:
-        return entry.parse(value)
-    except ValueError as err:
-        raise HeteroPlaceError(f"{flag} {value!r}: {err}") from err
 
 
 class Argument:

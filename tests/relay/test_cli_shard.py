@@ -176,8 +176,8 @@ def test_plan_of_another_model_and_options_without_effect_are_refused(
 ) -> None:
     assert main(["shard", *files, "--degrees", "1,2,1", "-o", "plan.json"]) == 0
     command = ["compile", files[0], "--placement", "plan.json", "-o", "mlp.so"]
-    assert tvmc([*command, "--placement-pin", "nn.dense=cpu.0"]) == WRONG
-    assert "--placement-pin would change nothing" in capsys.readouterr().err
+    assert tvmc([*command, "--placement-option", "pin=nn.dense=cpu.0"]) == WRONG
+    assert "--placement-option would change nothing" in capsys.readouterr().err
     assert tvmc([*command, "--input-shapes", "x:[-1,-1]"]) == WRONG
     assert "'x' has other free sizes than its rows" in capsys.readouterr().err
     plan = json.loads(Path("plan.json").read_text())

@@ -205,7 +205,7 @@ def test_a_store_that_cannot_be_used_is_an_error_that_says_how_to_go_without(
 ) -> None:
     (tmp_path / "user.sqlite").write_text("something else")
     monkeypatch.setenv(PATH_VARIABLE, str(tmp_path / "user.sqlite"))
-    with pytest.raises(CostStoreError, match="--placement-store, which also takes off"):
+    with pytest.raises(CostStoreError, match="--placement-option store=FILE, or store=off"):
         place(cpu_cluster())
 
 
@@ -260,8 +260,8 @@ def test_costs_predicted_here_make_a_library_for_another_machine(
     profile = ["profile", "--predict", "model.onnx", "--cluster", "cpu-two-gpus"]
     assert main([*profile, "-o", "c.json"]) == 0
     assert "machine: nothing was measured, as no device of" in capsys.readouterr().out
-    where = ["--placement", "cpu-two-gpus", "--placement-costs", "c.json"]
-    pin = ["--placement-pin", "nn.conv2d=gpu0"]
+    where = ["--placement", "cpu-two-gpus", "--placement-option", "costs=c.json"]
+    pin = ["--placement-option", "pin=nn.conv2d=gpu0"]
     assert tvmc(["compile", "model.onnx", *where, *pin, "-o", "model.so"]) == 0
     solution = read_manifest("model.so").solution
     devices = solution.plan.placement(len(solution.graph.tasks))

@@ -150,7 +150,7 @@ def test_network_is_compiled_once_and_equals_onnxruntime(name: str, compiled, tm
 def outputs_of_tvmc(folder: Path, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """What `tvmc compile` and `tvmc run` make of model.onnx."""
     np.savez(folder / "inputs.npz", **inputs)
-    place = ["--placement", "local", "--placement-time-limit", "1"]
+    place = ["--placement", "local", "--placement-option", "time_limit=1"]
     model, library, out = (str(folder / name) for name in ("model.onnx", "model.so", "out.npz"))
     assert main(["compile", model, *place, "-o", library]) == 0
     assert main(["run", library, "-i", str(folder / "inputs.npz"), "-o", out]) == 0

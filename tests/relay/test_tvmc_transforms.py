@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:tvm.parser.fromtext is deprecated:DeprecationWarning"),
 ]
 COMPILE = ["compile", "net.onnx", *SHAPES, "--placement", "cluster.json"]
-COMPILE += ["--placement-costs", "estimate", "--placement-solver", "single"]
+COMPILE += ["--placement-option", "costs=estimate", "--placement-option", "solver=single"]
 
 
 @pytest.fixture(scope="module")

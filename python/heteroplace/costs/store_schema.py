@@ -28,8 +28,8 @@ VERSION = 1
 BUSY_S = 30.0
 """How long to wait for other writers; each holds the store for well under a millisecond."""
 ANOTHER_PLACE = (
-    "give another file with --store (for tvmc --placement-store, which also takes off) or in the "
-    "variable HETEROPLACE_COSTS"
+    "give another file with --store (for tvmc --placement-option store=FILE, or store=off) or in "
+    "the variable HETEROPLACE_COSTS"
 )
 
 _TEXTS = "TEXT NOT NULL CHECK (typeof({0}) = 'text' AND {0} <> '')"

@@ -64,8 +64,9 @@ def load_cluster(path_or_name: str | os.PathLike[str]) -> Cluster:
             "for it, or write a file of it by `heteroplace probe -o cluster.json`"
         )
     if text not in known:
+        near = did_you_mean(text, [*known, "local"]) or "."
         raise ClusterError(
-            f"no ready-made cluster is called {text!r}{did_you_mean(text, known) or '.'} "
+            f"no ready-made cluster is called {text!r}{near} "
             f"There are: {', '.join(known)}. The name of a file ends in .json"
         )
     path = _ready_made_folder() / f"{text.replace('-', '_')}.json"

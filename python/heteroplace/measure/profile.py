@@ -179,7 +179,7 @@ def _announce(
     if max(busy, default=0.0) > QUIET_CORES:
         options.progress(
             f"known costs, some measured while other programs used {max(busy):.1f} cores (to "
-            f"measure them anew: heteroplace costs forget, or --placement-store off)"
+            f"measure them anew: heteroplace costs forget, or the option store=off)"
         )
     if to_measure:
         names = ", ".join(cluster.devices[each.under_test.device].name for each in to_measure)

@@ -21,7 +21,7 @@ from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
-from heteroplace.place_options import PlaceOptions, read_options
+from heteroplace.place_options import COST_MODELS, PlaceOptions, read_options
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.run.devices import missing_devices
 from heteroplace.solve import SolveOptions
@@ -54,16 +54,21 @@ def import_model(path: Path, sizes: InputSizes, say: Say) -> Imported:
         )
 
 
-def check_devices(cluster: Cluster, place: Mapping[str, Any]) -> None:
-    """Raise MissingCostError where costs shall be measured on devices that are not here."""
+def check_costs(cluster: Cluster, place: Mapping[str, Any]) -> None:
+    """Raise MissingCostError where costs are no file, or to be measured on absent devices."""
+    costs = place.get("costs", "measure")
+    if isinstance(costs, str) and costs not in COST_MODELS and not Path(costs).is_file():
+        raise MissingCostError(
+            f"costs={costs}: no such file; give {', '.join(COST_MODELS)}, or a cost table"
+        )
     excluded = place.get("exclude", ())
     used = [device.name for device in cluster.devices if device.name not in excluded]
     absent = missing_devices(cluster, used)
-    if absent and place.get("costs", "measure") in ("measure", "isolated"):
+    if absent and costs in ("measure", "isolated"):
         raise MissingCostError(
             f"costs cannot be measured on devices that are not in this machine: "
-            f"{'; '.join(absent)}. Give --costs predict or --costs estimate, or a cost table made "
-            f"on that machine"
+            f"{'; '.join(absent)}. Give costs predict or estimate, or a cost table made on that "
+            f"machine, or here by `heteroplace profile --predict`"
         )
 
 
@@ -128,7 +133,7 @@ def place_model(
     HeteroPlaceError
         See `pipeline.place`.
     """
-    check_devices(cluster, place)
+    check_costs(cluster, place)
     imported = import_model(path, sizes, say)
     if is_annotated:
         place = with_annotations(path, imported, cluster, place, say)
@@ -169,7 +174,7 @@ def compile_model(
     """
     begin = time.perf_counter()
     times = [] if log is None else log.times
-    check_devices(cluster, options)
+    check_costs(cluster, options)
     digests = model_digests(path)
     imported = import_model(path, sizes, say)
     if is_annotated:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from heteroplace.cli.tvmc_plugin.tvmc_errors import guarded, report
+from heteroplace.cli.tvmc_plugin.tvmc_options import moved_option
 from heteroplace.command_parser import options_of, unknown_options
 from heteroplace.entry import INTERRUPTED
 from heteroplace.errors import MissingTVMError
@@ -111,14 +112,16 @@ def say_what_was_meant(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
     argv: Sequence[str],
 ) -> None:
-    """Have TVM's parser name the nearest option of the command where it does not know one."""
+    """Have TVM's parser say what replaced an unknown option, or which option is nearest."""
     fail = parser.error
 
     def error(message: str) -> NoReturn:
         command = next((word for word in argv if word in commands.choices), None)
         unknown = [word for word in message.split() if word.startswith("-")]
         if command is not None and message.startswith("unrecognized arguments") and unknown:
-            message = unknown_options(unknown, options_of(commands.choices[command]))
+            known = options_of(commands.choices[command])
+            moved = filter(None, (moved_option(word, argv) for word in unknown))
+            message = next(moved, None) or unknown_options(unknown, known)
         fail(message)
 
     parser.error = error  # type: ignore[method-assign]

@@ -19,7 +19,9 @@ from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transf
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.models.input_shapes import as_options, plain_shapes
+from heteroplace.cli.models.model_builder import check_costs
 from heteroplace.cli.models.onnx_model import solution_text
+from heteroplace.cli.shared import check_writable
 from heteroplace.cli.tvmc_plugin import tvmc_options
 from heteroplace.cli.tvmc_plugin.tvmc_errors import LOADER_ERRORS, Command, one_line
 from heteroplace.cli.tvmc_plugin.tvmc_tuning import tuned
@@ -75,17 +77,16 @@ def compile_placed(arguments: argparse.Namespace) -> None:
             f"--output {arguments.output}: a placed model is one shared library; give it a name "
             f"that ends in .so"
         )
-    tvmc_options.check_outputs(
-        arguments.output, arguments.placement_plan_out, arguments.placement_report
-    )
+    check_writable(arguments.output, arguments.placement_plan_out, arguments.placement_report)
     record = tvmc_options.read_record(arguments)
     if arguments.placement_sign_with is not None:
         sign_tail(arguments.placement_sign_with, b"")  # a wrong key is told before anything slow
     if record is not None:
         _compile_shared(arguments, record)
         return
-    options = tvmc_options.placement_options(arguments)
-    cluster = tvmc_options.read_cluster(arguments)
+    options = tvmc_options.read_pairs(arguments.placement_option or ())
+    cluster = tvmc_options.read_cluster(arguments.placement)
+    check_costs(cluster, options)
     mod, params = load_model(arguments.FILE, arguments.model_format, arguments.input_shapes)
     with (
         tuned(arguments.tuning_records) as tuned_config,

@@ -1,54 +1,38 @@
-"""The options `--placement-*` of `tvmc compile`: their parser, their checks, their meaning."""
+"""The options `--placement*` of `tvmc` -> keywords of `HeteroPlace`, and a cluster."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from heteroplace.cli.shared import check_writable
-from heteroplace.errors import (
-    ArtifactError,
-    ClusterError,
-    HeteroPlaceError,
-    MissingCostError,
-)
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster import ready_made_clusters
 from heteroplace.files.fields.kinds import read_known_file
+from heteroplace.files.reader import did_you_mean
 from heteroplace.files.sharding import ShardingRecord, load_sharding
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.options import add_arguments, pair, read_arguments
-from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
-from heteroplace.run.devices import missing_devices
+from heteroplace.options import Option, options_of
+from heteroplace.place_options import OPTION_CLASSES, read_options
 from heteroplace.written_files import WrittenFile
 
-_FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
+_OPTIONS: dict[str, Option] = {o.name: o for cls in OPTION_CLASSES for o in options_of(cls)}
+"""What `--placement-option` takes, by name."""
+_OPTION_FLAG = "--placement-option"
 HELPING = {"auto": None, "on": True, "off": False}
 """Words of `--placement-helping`, as `Executor` takes them."""
-# Options of TVM's compile that mean the same with a placement; all others are refused.
 _HONOURED = frozenset(
-    {
-        "desired_layout",
-        "desired_layout_ops",
-        "disabled_pass",
-        "FILE",
-        "input_shapes",
-        "mixed_precision",
-        "mixed_precision_acc_type",
-        "mixed_precision_calculation_type",
+    (
+        *("FILE", "model_format", "input_shapes", "output", "opt_level", "verbose"),
+        *("pass_config", "disabled_pass", "tuning_records", "desired_layout", "desired_layout_ops"),
+        *("mixed_precision", "mixed_precision_acc_type", "mixed_precision_calculation_type"),
         "mixed_precision_ops",
-        "model_format",
-        "opt_level",
-        "output",
-        "pass_config",
-        "tuning_records",
-        "verbose",
-    }
+    )
 )
-
-
+"""Options of TVM's compile that mean the same with a placement; all others are refused."""
 _OF_A_PLAN = frozenset({"placement_dry_run", "placement_report", "placement_sign_with"})
 """Of the options of placement those that a finished plan can be compiled with."""
 _MODEL_CHANGES = frozenset({"desired_layout", "mixed_precision", "tuning_records", "model_format"})
@@ -65,8 +49,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine, its GPUs "
         "too; or a plan that `heteroplace shard` wrote",
     )
-    for cls in OPTION_CLASSES:
-        add_arguments(group, cls, _FLAG_PREFIX, reads_texts=False)
+    group.add_argument(
+        _OPTION_FLAG,
+        metavar="KEY=VALUE",
+        action="append",
+        help="option of the pass HeteroPlace, such as solver=heft or 'pin=nn.conv2d=gpu0'; may be "
+        f"repeated. Keys: {', '.join(_OPTIONS)}. `heteroplace compile --help` explains each",
+    )
     group.add_argument(
         "--placement-plan-out", action=WrittenFile, metavar="FILE", help="write the plan (JSON)"
     )
@@ -182,28 +171,54 @@ def check_given(given: frozenset[str], is_placed: bool) -> None:
         )
 
 
-def placement_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the given options as keywords of `HeteroPlace`.
+def read_pairs(texts: Iterable[str]) -> dict[str, Any]:
+    """Read KEY=VALUE texts as keywords of `HeteroPlace`; keys of maps and lists add up.
+
+    >>> read_pairs(["solver=heft", "threads=2", "pin=nn.conv2d=gpu0", "pin=*=cpu.0"])
+    {'solver': 'heft', 'threads': 2, 'pin': ['nn.conv2d=gpu0', '*=cpu.0']}
 
     Raises
     ------
-    MissingCostError
-        There is no such cost table.
+    HeteroPlaceError
+        There is no such key, or its value cannot be read.
     SolverError
-        A value is wrong.
+        A value is wrong, or options clash.
     """
-    options: dict[str, Any] = {}
-    for cls in OPTION_CLASSES:
-        options |= read_arguments(cls, arguments, _ATTRIBUTE_PREFIX, reads_texts=False)
-    costs = options.get("costs")
-    if costs is not None and costs not in COST_MODELS and not Path(costs).is_file():
-        raise MissingCostError(
-            f"--placement-costs {costs}: no such file; give {', '.join(COST_MODELS)}, or a cost "
-            f"table"
-        )
-    # Wrong values are told before everything is measured.
-    read_options(options)
-    return options
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise HeteroPlaceError(f"{_OPTION_FLAG} {text!r}: expected KEY=VALUE, as solver=heft")
+        entry = _OPTIONS.get(name)
+        if entry is None:
+            raise HeteroPlaceError(
+                f"{_OPTION_FLAG} {text}: HeteroPlace has no option {name!r}"
+                f"{did_you_mean(name, _OPTIONS)}; it has: {', '.join(_OPTIONS)}"
+            )
+        if entry.join is not None:
+            found.setdefault(name, []).append(value)
+            continue
+        try:
+            found[name] = entry.parse(value)
+        except ValueError as err:
+            raise HeteroPlaceError(f"{_OPTION_FLAG} {text}: {err}") from err
+    read_options(found)  # wrong values are told before anything slow
+    return found
+
+
+def moved_option(flag: str, argv: Sequence[str]) -> str:
+    """Return how an option that was a flag of its own is written now; "": it never was one.
+
+    >>> moved_option("--placement-solver", ["--placement-solver", "heft"])
+    '--placement-solver is no option any more; write --placement-option solver=heft'
+    """
+    word, equals, value = flag.partition("=")
+    name = word.removeprefix("--placement-").replace("-", "_")
+    if not word.startswith("--placement-") or name not in _OPTIONS:
+        return ""
+    if not equals:
+        value = next(iter(argv[list(argv).index(word) + 1 :]), "VALUE") if word in argv else "VALUE"
+    return f"{word} is no option any more; write {_OPTION_FLAG} {shlex.quote(f'{name}={value}')}"
 
 
 def read_record(arguments: argparse.Namespace) -> ShardingRecord | None:
@@ -220,7 +235,7 @@ def read_record(arguments: argparse.Namespace) -> ShardingRecord | None:
     if not Path(path).is_file() or read_known_file(path)[0] != "sharding":
         return None
     given = {name for name, value in vars(arguments).items() if value}
-    ours = {name for name in given if name.startswith(_ATTRIBUTE_PREFIX)}
+    ours = {name for name in given if name.startswith("placement_")}
     others = (ours | given & _MODEL_CHANGES) - _OF_A_PLAN
     if others:
         raise HeteroPlaceError(
@@ -230,50 +245,9 @@ def read_record(arguments: argparse.Namespace) -> ShardingRecord | None:
     return load_sharding(path)
 
 
-def read_cluster(arguments: argparse.Namespace) -> Cluster:
-    """Return the cluster that `--placement` names.
-
-    Raises
-    ------
-    ClusterError
-        There is no such cluster, its file has faults, or it lacks a device that another option
-        names.
-    MissingCostError
-        The costs shall be measured on a device that is not in this machine.
-    """
-    text = arguments.placement
-    if text != LOCAL and Path(text).is_file():
-        cluster = open_cluster(Path(text))
-    elif text == LOCAL or text in ready_made_clusters():
-        cluster = open_cluster(text)
-    else:
-        raise ClusterError(
-            f"--placement {text}: no such file; give a cluster file (JSON), {LOCAL!r} for "
-            f"this machine, or a ready-made cluster: {', '.join(ready_made_clusters())}"
-        )
-    for name in (
-        *dict(map(pair, arguments.placement_pin or [])).values(),
-        *(arguments.placement_exclude or []),
-    ):
-        cluster.device_id(name)
-    excluded = arguments.placement_exclude or []
-    used = [device.name for device in cluster.devices if device.name not in excluded]
-    absent = missing_devices(cluster, used)
-    if absent and arguments.placement_costs in (None, "measure", "isolated"):
-        raise MissingCostError(
-            f"costs cannot be measured on devices that are not in this machine: "
-            f"{'; '.join(absent)}. Give --placement-costs predict or estimate, or a cost table "
-            f"made on that machine, or here by `heteroplace profile --predict`"
-        )
-    return cluster
-
-
-def check_outputs(*paths: str | None) -> None:
-    """Raise HeteroPlaceError if a file cannot be written later."""
-    for path in paths:
-        if path is not None and not Path(path).parent.is_dir():
-            raise ArtifactError(f"{path}: folder {Path(path).parent} does not exist; make it first")
-    check_writable(*paths)
+def read_cluster(text: str) -> Cluster:
+    """Return the cluster that `--placement` names: a file of any name, or as `open_cluster`."""
+    return open_cluster(Path(text) if text != LOCAL and Path(text).is_file() else text)
 
 
 def flags(names: Iterable[str]) -> str:

@@ -19,11 +19,11 @@ from tvm.runtime.module import BenchmarkResult
 
 import heteroplace
 from heteroplace.cli.models.arrays import check_names, checked_input
+from heteroplace.cli.shared import check_writable
 from heteroplace.cli.tvmc_plugin.tvmc_errors import Command
 from heteroplace.cli.tvmc_plugin.tvmc_options import (
     HELPING,
     add_run_options,
-    check_outputs,
     flags,
     given_options,
 )
@@ -84,7 +84,7 @@ def run_placed(arguments: argparse.Namespace) -> None:
     outputs = arguments.outputs
     if outputs and not outputs.endswith(_ARRAYS):
         outputs += _ARRAYS  # as numpy does, which writes them
-    check_outputs(outputs, arguments.placement_trace)
+    check_writable(outputs, arguments.placement_trace)
     executor = heteroplace.load(
         arguments.PATH,
         helping=HELPING[arguments.placement_helping or "auto"],

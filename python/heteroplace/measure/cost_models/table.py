@@ -19,12 +19,12 @@ from heteroplace.model.cost_lookup import check_known, without_unsafe
 from heteroplace.model.graph import TaskGraph
 
 _ADVICE = (
-    'Say what to do about that: missing="measure", "predict" or "estimate" (--placement-missing '
-    "measure); or give costs that know it"
+    'Say what to do about that: missing="measure", "predict" or "estimate" (--missing measure; '
+    "tvmc: --placement-option missing=measure); or give costs that know it"
 )
 _NOT_HERE = (
     'Their devices are not in this machine, so that nothing could be measured: missing="predict" '
-    "(--placement-missing predict), or give costs that know them"
+    "(--missing predict; tvmc: --placement-option missing=predict), or give costs that know them"
 )
 
 
