@@ -11,10 +11,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "python/heteroplace"
 OWNERS = {
-    **{
-        part: (f"{PACKAGE}/parts/{part}", f"src/parts/{part}")
-        for part in ("onnx", "kernels", "parallel", "routing", "hosts")
-    },
+    "onnx": (f"{PACKAGE}/parts/onnx",),
+    "kernels": (f"{PACKAGE}/parts/kernels",),
+    "parallel": (f"{PACKAGE}/parts/parallel",),
+    "routing": (f"{PACKAGE}/parts/routing",),
+    "hosts": (f"{PACKAGE}/parts/hosts", "src/parts/hosts"),
     "benchmarks": ("benchmarks", "zoo"),
 }
 """Folders and files of each part; all others are the core's."""
