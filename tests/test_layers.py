@@ -46,7 +46,6 @@ LAYERS = {
     "written_files": (3, 1),
     "frontends": (3, 1),
     "command_parser": (3, 2),
-    "transforms": (4, 0),
     "tvm_bridge": (5, 0),
     "tvm_hooks": (5, 1),
     "machine": (5, 1),
@@ -63,7 +62,7 @@ LAYERS = {
     "parts.onnx": (8, 1),
     "loading": (8, 2),
     "progress": (8, 1),
-    "sharding": (8, 2),
+    "parts.parallel": (8, 9),
     "parts.routing": (8, 9),
     "cli": (9, 0),
     "demo": (9, 1),
@@ -76,28 +75,10 @@ LATE_IN_LAYER_0 = {"networkx"}
 # Programs and the pass on top: they may use the public names of `heteroplace`, as users do.
 TOP_LAYER = 9
 NOT_IMPORTED = {"cli", "demo", "hetero_place", "loading"}
+# What the commands of parts share with all others.
+OF_COMMANDS = ("heteroplace.cli.shared.", "heteroplace.cli.models.input_shapes.")
 # Registries that name entries of a higher layer, with the parts they name: who asks imports them.
 REGISTRIES = {"place_options.py": {"measure"}, "model/answers.py": {"questions", "simulate"}}
-# Files of the core that still import a part; a part that gets a seam takes its own off the list.
-# `bench` leaves the package.
-IMPORT_A_PART = {
-    "__init__.py",
-    "cli/machine/profile_extras.py",
-    "cli/machine/profile_model.py",
-    "cli/models/given_inputs.py",
-    "cli/models/model_builder.py",
-    "cli/shard_model.py",
-    "cli/tvmc_plugin/tvmc_compile.py",
-    "pipeline/build_stages.py",
-    "pipeline/module_contents.py",
-    "pipeline/verification.py",
-    "sharding/plan.py",
-    "sharding/source.py",
-    "verify/disputes.py",
-    "verify/executable.py",
-    "verify/nodes.py",
-    "verify/reference.py",
-}
 _MODULE = re.compile(r"heteroplace(\.[a-z_0-9]+)+(:[A-Za-z_]\w*)?")
 # Third-party packages that a function may import: large, or not always installed.
 LATE_IMPORTS = {
@@ -237,10 +218,10 @@ def faults_inside(part: str, layer: tuple[int, int], found: Import) -> Iterator[
     if target == "_core":
         if part != "native":
             yield "only native imports _core"
-    elif part in {"__init__", target}:
+    elif part in {"__init__", target} or (
+        part.startswith("parts.") and found.name.startswith(OF_COMMANDS)
+    ):
         return
-    elif part.startswith("parts.") and found.name.startswith("heteroplace.cli.shared."):
-        return  # the options that all commands have
     elif part == "tvm_wheel":
         yield "tvm_wheel runs alone and imports nothing of heteroplace"
     elif target in NOT_IMPORTED:
@@ -265,20 +246,13 @@ def files_that_import_a_part(package: Path) -> dict[str, set[str]]:
         tree = ast.parse(path.read_text())
         names = {each.name for each in (*read_imports(tree), *read_entries(tree))}
         parts = {name for name in names if name.startswith("heteroplace.parts.")}
-        if parts and inner.parts[0] not in ("parts", "bench"):
+        if parts and inner.parts[0] != "parts":
             found[inner.as_posix()] = parts
     return found
 
 
 def test_the_core_imports_no_part() -> None:
-    found = files_that_import_a_part(PACKAGE)
-    assert set(found) == IMPORT_A_PART, "the list may only shrink"
-    assert not [
-        name
-        for names in found.values()
-        for name in names
-        if name.startswith("heteroplace.parts.kernels")
-    ]
+    assert files_that_import_a_part(PACKAGE) == {}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 The model's weights are parameters without values, so that a network of 394 GB can be imported. Its
 blocks are equal: three are imported and cut into lanes, and the layers between the first and the
-last are repeated (`transforms/repeat.py`). Sizes are those of half precision, as the
-published ones; ops are those of the imported network after fusion.
+last are repeated (`heteroplace.parts.parallel.transforms.repeat`). Sizes are those of half
+precision, as the published ones; ops are those of the imported network after fusion.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from docs.pages.rooms import room_page
 
 PACKAGE = Path(heteroplace.__file__).parent
 _WHOLE = ("costs", "files", "machine", "measure", "model", "questions", "report", "run",
-          "parts/routing/dynamic", "sharding", "simulate", "transforms")  # fmt: skip
+          "parts/parallel/sharding", "parts/parallel/transforms", "parts/routing/dynamic", "simulate")  # fmt: skip
 """Folders whose modules are all told, with those below them."""
 _MODULES = {
     "": ("errors", "hetero_place", "loading", "options", "place_options", "stats",
@@ -27,8 +27,8 @@ _MODULES = {
     "parts.onnx": ("importer", "imported_model"),
     "parts.routing.find": ("find_routers",),
     "parts.routing.relay": ("api", "cells", "decision", "dense", "loops", "passes", "protocols"),
-    "relay.shard": ("labels",),
-    "verify": ("executable",),
+    "parts.onnx.verify": ("executable",),
+    "parts.parallel.shard": ("labels",),
 }  # fmt: skip
 """Of other folders, what is called or registered from outside."""
 

@@ -38,28 +38,25 @@ _WITHOUT_TVM = {
     "HeteroPlaceError": "heteroplace.errors",
 }
 """Public names of the planning layers, and the module of each."""
-_PROFILE_PASSES = (
-    "ChooseCapacities",
-    "PlaceBranches",
-    "PreloadWeights",
-    "Specialise",
-    "SpeculateRoutes",
-)
 _NEEDS_TVM = {
-    **dict.fromkeys(_PROFILE_PASSES, "heteroplace.parts.routing.relay.passes"),
-    "DenseMasked": "heteroplace.parts.routing.relay.dense",
-    "FindRouters": "heteroplace.parts.routing.find.find_routers",
     "Executable": "heteroplace.lower.executable",
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
-    "Shard": "heteroplace.parts.parallel.sharding.api",
     "build": "heteroplace.hetero_place",
     "load": "heteroplace.loading",
-    "routing": "heteroplace.parts.routing.relay.public",
-    "shard": "heteroplace.parts.parallel.sharding.api",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
-_OF_PARTS = ("frontend", "tune")
+_PASSES_OF_PARTS = (
+    "ChooseCapacities",
+    "DenseMasked",
+    "FindRouters",
+    "PlaceBranches",
+    "PreloadWeights",
+    "Shard",
+    "Specialise",
+    "SpeculateRoutes",
+)
+_OF_PARTS = (*_PASSES_OF_PARTS, "frontend", "routing", "shard", "tune")
 """Public names that parts define; the seam `public_names` of the registry has their entries."""
 
 __all__ = [
@@ -91,8 +88,7 @@ def __getattr__(name: str) -> Any:
     import_module(_TVM_BRIDGE).require_tvm()
     if name in _OF_PARTS:
         return import_module(_REGISTRY).load_plugin("public_names", name)
-    module = import_module(_NEEDS_TVM[name])
-    return module if name == "routing" else getattr(module, name)
+    return getattr(import_module(_NEEDS_TVM[name]), name)
 
 
 class _TVMHooks:
@@ -106,7 +102,7 @@ class _TVMHooks:
 
 
 def _add_tvm_hooks() -> None:
-    names = ("HeteroPlace", "Shard", "DenseMasked", "FindRouters", *_PROFILE_PASSES)
+    names = ("HeteroPlace", *_PASSES_OF_PARTS)
     import_module(_TVM_HOOKS).add_tvm_hooks(names, __getattr__)
 
 

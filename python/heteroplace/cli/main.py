@@ -36,7 +36,6 @@ _COMMANDS = {
     "diff": "questions",
     "simulate": "questions",
     "profile": "profile",
-    "shard": "shard",
     "check": "check",
     "clusters": "check",
     "show": "show",

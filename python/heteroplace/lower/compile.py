@@ -6,8 +6,9 @@ measure a network is not made again to build it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import tvm
 
@@ -21,8 +22,7 @@ from heteroplace.lower.segments import cut_segments
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
-from heteroplace.parts.parallel.collectives.versioned import KeptParts
-from heteroplace.parts.parallel.collectives.versions import versioned_tensors
+from heteroplace.model.step_values import versioned_tensors
 from heteroplace.relay.ranges.bounds import interval_of
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.targets import placed_targets, sharing_layouts
@@ -53,7 +53,8 @@ class CompiledNetwork:
     network: Network
     _calls: dict[TaskTargets, KernelCalls]
     _kernels: dict[TaskTargets, CompiledKernels]
-    _parts: KeptParts = field(default_factory=KeptParts)
+    _parts: dict[Hashable, Any] = field(default_factory=dict)
+    """As `lower_items` takes and fills it."""
     _libraries: dict[tuple[Kernel, ...], KernelLibrary] = field(default_factory=dict)
     """Of the kernels of plans with collectives and shared tensors."""
     _routed: CompiledNetwork | None = None

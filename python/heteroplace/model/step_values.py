@@ -286,3 +286,14 @@ def collective_bytes(graph: TaskGraph, step: Collective) -> int:
     """Return the bytes of the whole tensor of a collective: the largest that it reads or makes."""
     tensors = (*graph.task_inputs[step.task], *graph.task_outputs[step.task])
     return max((value_bytes(graph, tensor, step.items) for tensor in tensors), default=0)
+
+
+def versioned_tensors(graph: TaskGraph) -> frozenset[int]:
+    """Return the tensors that collectives make, those that tasks make and are shared, and state."""
+    found = {state for state, _ in graph.updates}
+    for tensor, description in enumerate(graph.tensors):
+        if description.producer is not None:
+            is_collective = collective_kind(graph.tasks[description.producer].op) is not None
+            if description.shared or is_collective:
+                found.add(tensor)
+    return frozenset(found)

@@ -32,9 +32,8 @@ from heteroplace.frontends import frontend_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes
 from heteroplace.native.compiled_file import sign_tail
-from heteroplace.parts.parallel.shard_model import import_source
-from heteroplace.parts.parallel.sharding.plan import options_of, replayed_model
 from heteroplace.place_options import CONFIG_PREFIX, read_options
+from heteroplace.registry import load_plugin
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.report.html.content import SolverPoint
 from heteroplace.report.tables import solution_headline
@@ -119,14 +118,14 @@ def compile_placed(arguments: argparse.Namespace) -> None:
 
 def _compile_shared(arguments: argparse.Namespace, record: ShardingRecord) -> None:
     """Compile a model as a plan of `heteroplace shard` says."""
-    options = options_of(record)
+    replay = load_plugin("sharding", "replay")
     with tvm.transform.PassContext(
         opt_level=arguments.opt_level,
         config=parse_configs(arguments.pass_config),
         disabled_pass=arguments.disabled_pass,
     ):
-        source = import_source(Path(arguments.FILE), options, plain_shapes(arguments.input_shapes))
-        model = replayed_model(source, record, arguments.placement)
+        shapes = plain_shapes(arguments.input_shapes)
+        model = replay(Path(arguments.FILE), record, arguments.placement, shapes)
         print(f"\n{told_text(record.told)}\n{solution_headline(model.solution)}", flush=True)
         if arguments.placement_dry_run:
             _report(model.solution, arguments, ())

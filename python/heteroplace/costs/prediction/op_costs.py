@@ -56,7 +56,8 @@ class OpWork(NamedTuple):
 
 
 CostFunction = Callable[[Task, Sequence[Tensor], Sequence[Tensor]], OpWork]
-"""(task, its inputs, its outputs) -> its work. For exact grids (`transforms/search.py`) flops and bytes are affine in the rows of a batch."""
+"""(task, its inputs, its outputs) -> its work. For exact grids of a search over
+degrees of parallelism, flops and bytes are affine in the rows of a batch."""
 
 
 def computes(task: Task, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> OpWork:

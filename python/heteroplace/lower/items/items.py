@@ -13,6 +13,9 @@ before ==> after, for two tasks and `run a @ d items 0,1`, `run b @ d items 0`, 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, MutableMapping
+from typing import Any
+
 import tvm
 
 from heteroplace.lower.items.combine import Items, combine_batches
@@ -23,12 +26,18 @@ from heteroplace.lower.segments import ValueName, cut_segments
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
-from heteroplace.parts.parallel.collectives.versioned import KeptParts, lower_versioned
-from heteroplace.parts.parallel.collectives.versions import Versions
+from heteroplace.model.step_values import versioned_tensors
+from heteroplace.registry import load_plugin
 from heteroplace.relay.targets import cluster_targets
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.tvm_bridge import register_cuda_compiler
 
+LowerVersioned = Callable[
+    [tvm.IRModule, TaskGraph, Cluster, Plan, MutableMapping[Hashable, Any]], KernelCalls
+]
+"""What lowers a plan in which tensors have several values, by collectives, sums over items or
+state; parameters and errors as of `lower_items`. The entry point `lowering` of the group
+`heteroplace.sharding`."""
 _Kind = tuple[int, tuple[tuple[str, int], ...]]
 """Size of a batch, and the target of each task that runs in it: equal ones share their kernels."""
 
@@ -38,7 +47,7 @@ def lower_items(
     graph: TaskGraph,
     cluster: Cluster,
     plan: Plan,
-    kept: KeptParts | None = None,
+    lowered_parts: MutableMapping[Hashable, Any] | None = None,
 ) -> KernelCalls:
     """Lower every batch of a plan for several items.
 
@@ -47,8 +56,8 @@ def lower_items(
     mod
         Neutral module for one item, whose inputs have one leading dimension, of any number of rows;
         its spans name the tasks of `graph`.
-    kept
-        What was lowered for other plans of the same module and graph; None: nothing.
+    lowered_parts
+        What was lowered for other plans of the same module and graph; new parts are added.
 
     Returns
     -------
@@ -61,13 +70,17 @@ def lower_items(
         An op could mix items, or an input has another leading dimension; the message names it.
     LoweringError
         An op cannot be compiled for its target.
+    PluginError
+        Tensors of the plan have several values, and the part that lowers it is missing.
     """
     targets, target_of_device = cluster_targets(cluster)
     if any(target.kind.name == "cuda" for target in targets):
         register_cuda_compiler()
-    versions = Versions(graph, cluster, plan)
-    if not versions.is_empty:
-        return lower_versioned(mod, graph, cluster, plan, versions, kept or KeptParts())
+    if versioned_tensors(graph):
+        lower_versioned: LowerVersioned = load_plugin("sharding", "lowering")
+        return lower_versioned(
+            mod, graph, cluster, plan, {} if lowered_parts is None else lowered_parts
+        )
     batches: dict[Items, dict[str, int]] = {}
     for step in plan.steps:
         if isinstance(step, Run):

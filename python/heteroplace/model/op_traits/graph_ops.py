@@ -1,4 +1,4 @@
-"""Records of the ops of graphs that are written without Relay."""
+"""Records of the ops of graphs that are written without Relay: of sharded graphs, for example."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class OpTraits:
     product, pool, index, update: products of matrices, pools of fixed windows, places of extremes,
     and writes into a tensor."""
     is_relay: bool = True
-    """False: an op of graphs that are written without Relay."""
+    """False: an op of graphs that are written without Relay (`graph_ops.py`)."""
 
     # Cost
     cost: str | None = None
@@ -69,10 +69,10 @@ class OpTraits:
     support: str | None = None
     """Where the result may be other than 0 (`parts/routing/find/find_support.py`)."""
     labels: str | None = None
-    """Which axes are cut together (`relay/shard/labels.py`)."""
+    """Which axes are cut together (`parts/parallel/shard/labels.py`)."""
     cut: str | None = None
     """How a cut of the operand cuts the result of an op that moves data
-    (`relay/shard/carry.py`)."""
+    (`parts/parallel/shard/carry.py`)."""
 
     # Rewrites
     linear_operands: int = 0

@@ -1,13 +1,13 @@
 """One model imported for two and for three rows -> its module for one row, for any batch.
 
-Types with a symbolic batch are those of the mixed domain (`transforms.dispatch.TensorType`): the
-extent that grows with the rows is open, all others are known, and what a network computes of its
-shapes has been computed while importing. They are found by importing the model twice, op beside op:
-an extent is proportional to the rows, or the same; a constant is one for all rows, or repeats a
-row; all else that differs depends on the batch in another way, and is refused by name. Then the
-rows are followed through the ops (`tasks.rebatch`), from two to one, and back to two and three,
-where all types have to be those of the imported modules. What the first axis holds is so known
-for certain, which the model for one row alone does not say: an axis of one may be any.
+In a shape for any batch the extent that grows with the rows is open (None). All others are known,
+and shapes that a network computes are constants since the import. Such shapes are found by
+importing the model twice, op beside op: an extent is proportional to the rows, or the same; a
+constant is one for all rows, or repeats a row; all else that differs depends on the batch in
+another way, and is refused by name. Then the rows are followed through the ops (`tasks.rebatch`),
+from two to one, and back to two and three, where all types have to be those of the imported
+modules. What the first axis holds is so known for certain, which the model for one row alone does
+not say: an axis of one may be any.
 
     before (for two and for three rows) ==> after
 
@@ -27,7 +27,6 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.parts.onnx.imported_model import ImportedModel
-from heteroplace.parts.parallel.transforms.dispatch import TensorType
 from heteroplace.relay.axes.shapes import slice_entries, with_attributes
 from heteroplace.relay.expressions import is_op_call, post_order, static_shape, tensor_types
 from heteroplace.relay.local_types import write_types
@@ -69,8 +68,8 @@ def for_any_batch(two: ImportedModel, three: ImportedModel, inputs: Sequence[str
     return replace(found, params=params, symbolic=tuple(inputs), report=(*two.report, line))
 
 
-def symbolic_type(small: relay.TensorType, large: relay.TensorType) -> TensorType:
-    """Return the type for any batch of what has these types for two and for three rows.
+def symbolic_shape(small: relay.TensorType, large: relay.TensorType) -> tuple[int | None, ...]:
+    """Return the shape for any batch of what has these types for two and for three rows.
 
     Raises
     ------
@@ -87,7 +86,7 @@ def symbolic_type(small: relay.TensorType, large: relay.TensorType) -> TensorTyp
         shape.append(a if a == b else None)
     if shape.count(None) > 1:
         raise ValueError(f"the rows are along several axes of {first}")
-    return TensorType(tuple(shape), str(small.dtype))
+    return tuple(shape)
 
 
 class _Pairs:
@@ -103,7 +102,7 @@ class _Pairs:
         self._values = two.params, three.params
         firsts, seconds = (_expressions(model) for model in (two, three))
         self.other: dict[relay.Expr, relay.Expr] = {}
-        self.types: dict[relay.Expr, tuple[TensorType, ...]] = {}
+        self.shapes: dict[relay.Expr, tuple[tuple[int | None, ...], ...]] = {}
         """For any batch, of each tensor of an expression."""
         self.repeated: dict[relay.Expr, np.ndarray] = {}
         """Constants and weights that repeat a row: that row."""
@@ -138,7 +137,7 @@ class _Pairs:
             tensor_types(first.checked_type), tensor_types(second.checked_type), strict=True
         )
         try:
-            self.types[first] = tuple(symbolic_type(a, b) for a, b in types)
+            self.shapes[first] = tuple(symbolic_shape(a, b) for a, b in types)
         except ValueError as err:
             raise _fault(self.named(first), f"its type is not one for each row: {err}") from err
         if small is not None and large is not None:
@@ -181,7 +180,7 @@ class _Pairs:
 
     def axes(self, node: relay.Expr) -> tuple[int | None, ...]:
         """For each tensor of an expression the axis that holds the rows."""
-        shapes = [type_.shape or () for type_ in self.types[node]]
+        shapes = self.shapes[node]
         return tuple(shape.index(None) if None in shape else None for shape in shapes)
 
 

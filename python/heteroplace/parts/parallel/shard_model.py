@@ -10,8 +10,10 @@ import tvm
 
 from heteroplace.cli.models.input_shapes import Shapes, as_options, read_shapes
 from heteroplace.frontends import frontend_of
+from heteroplace.files.sharding import ShardingRecord
 from heteroplace.model.cluster import Cluster
 from heteroplace.parts.parallel.sharding.options import ShardOptions
+from heteroplace.parts.parallel.sharding.plan import ShardedModel, options_of, replayed_model
 from heteroplace.parts.parallel.sharding.search import Grid, search_degrees
 from heteroplace.parts.parallel.sharding.source import ModelSource
 
@@ -82,3 +84,19 @@ def import_source(path: Path, options: ShardOptions, shapes: Shapes) -> ModelSou
             path, shapes=shapes, is_any_batch=is_free, keeps_weights=options.is_training
         )
     return ModelSource(imported.mod, imported.params, options, path.stem)
+
+
+def replay_file(path: Path, record: ShardingRecord, where: str, shapes: Shapes) -> ShardedModel:
+    """Import the model that a plan of `heteroplace shard` is for, and plan it as before.
+
+    Parameters
+    ----------
+    where
+        Path of the plan, for messages.
+
+    Raises
+    ------
+    HeteroPlaceError
+        As `import_source` and `replayed_model`.
+    """
+    return replayed_model(import_source(path, options_of(record), shapes), record, where)

@@ -1,8 +1,8 @@
 """Which ops keep the parts of a followed axis apart, by their kind and attributes.
 
 An axis that is followed is made of parts, one after another, each in one piece: the items that run
-together (`tasks.rebatch`), or what each shard has of a tensor (`parts/parallel/shard`). An op
-keeps them apart if its result on the whole is what it makes of the parts, put together again.
+together (`tasks.rebatch`), or what each shard has of a tensor (`parts/parallel/shard`). An op keeps
+them apart if its result on the whole is what it makes of the parts, put together again.
 
 Most faults show in the shapes: a reduction over the parts has a result that does not grow with
 them. The rules here are for those that do not show. An op's record (`parts`, in

@@ -23,9 +23,9 @@ from tvm import relay
 from heteroplace.lower.segments import ValueName
 from heteroplace.model.collectives import CollectiveKind, collective_kind
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.step_values import versioned_tensors
 from heteroplace.parts.parallel.collectives.collectives import Read, member_outputs
 from heteroplace.parts.parallel.collectives.task_bodies import TaskBodies
-from heteroplace.parts.parallel.collectives.versions import versioned_tensors
 from heteroplace.relay.expressions import static_shape, task_span, tensor_types
 
 

@@ -23,13 +23,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Plan, Run
 from heteroplace.model.step_values import makes
 from heteroplace.parts.parallel.collectives.cut_module import Import
-from heteroplace.parts.parallel.collectives.versions import (
-    START,
-    Version,
-    Versions,
-    runs_apart,
-    size_apart,
-)
+from heteroplace.parts.parallel.collectives.versions import START, Version, Versions, runs_apart
 
 IsSafe = Callable[[str, int, int], bool]
 """Of (kernel, position of an input, of an output): whether both may be in the same bytes."""
@@ -389,7 +383,7 @@ class StepCombiner(Combiner):
         device = step.device if isinstance(step, Run) else self._member_at(step, version.memory)
         memory = cluster.devices[device].memory
         adds = version in self._versions.before and self._graph.tasks[step.task].adds
-        size = size_apart(self._graph, step)
+        size = self._versions.size_apart(step)
         part = self._steps.apart[size, self._steps.target_of_device[device], adds]
         key = (version.step, memory)
         return ValuePlace(key, part.lowered, step.items, version.step, device, memory)

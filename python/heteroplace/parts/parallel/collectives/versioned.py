@@ -12,15 +12,16 @@ is proven that each element is read before it is written (`in_place`), or else b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 
 from heteroplace.errors import LoweringError
 from heteroplace.lower.in_place import may_run_in_place
 from heteroplace.lower.items.combine import Items, ItemTensor
-from heteroplace.lower.items.item_axes import item_axes, item_inputs, item_tensors
+from heteroplace.lower.items.item_axes import item_inputs, item_tensors
 from heteroplace.lower.kernels import KernelCalls
 from heteroplace.lower.segment_calls import lower_parts
 from heteroplace.lower.segments import ValueName, cut_segments
@@ -30,9 +31,10 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Plan, Run, devices_of
 from heteroplace.parts.parallel.collectives.cut_module import CutModule, cut_module
 from heteroplace.parts.parallel.collectives.joined_sums import JoinableSums, is_joined_sum
+from heteroplace.parts.parallel.collectives.output_axes import item_axes
 from heteroplace.parts.parallel.collectives.steps import NetworkSteps, StepCombiner, StepPart
 from heteroplace.parts.parallel.collectives.sums_in_updates import sums_in_updates
-from heteroplace.parts.parallel.collectives.versions import Versions, runs_apart, size_apart
+from heteroplace.parts.parallel.collectives.versions import Versions, runs_apart
 from heteroplace.relay.targets import cluster_targets
 from heteroplace.relay.tasks.rebatch import rebatch
 
@@ -67,26 +69,12 @@ class _LoweredKinds:
     """By name in the graph, and in cut modules, the tensors that are read for other items."""
 
 
-class KeptParts:
-    """Parts of one network, each lowered once for all its plans. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._found: dict[Hashable, _LoweredKinds] = {}
-
-    def get(self, key: Hashable, lower: Callable[[], _LoweredKinds]) -> _LoweredKinds:
-        """Return what is kept under a key, or else what `lower` makes, which is kept then."""
-        if key not in self._found:
-            self._found[key] = lower()
-        return self._found[key]
-
-
 def lower_versioned(
     mod: tvm.IRModule,
     graph: TaskGraph,
     cluster: Cluster,
     plan: Plan,
-    versions: Versions,
-    kept: KeptParts,
+    lowered_parts: MutableMapping[Hashable, Any],
 ) -> KernelCalls:
     """Lower all that the steps of a plan run.
 
@@ -94,8 +82,8 @@ def lower_versioned(
     ----------
     mod
         Neutral module for one item, of any number of rows; its spans name the tasks of `graph`.
-    kept
-        Of this module and graph.
+    lowered_parts
+        Parts that other plans of this module and graph share with this one; new ones are added.
 
     Returns
     -------
@@ -109,14 +97,15 @@ def lower_versioned(
         An op cannot be compiled for its target, or a step cannot be lowered.
     """
     targets, target_of_device = cluster_targets(cluster)
+    versions = Versions(graph, cluster, plan)
     planned = _Kinds(graph, plan, versions, target_of_device)
     texts = tuple(f"{target} host {target.host}" for target in targets)
     members = tuple(sorted(planned.members.items()))
     sums = sums_in_updates(graph, cluster, plan)
-    lowered = kept.get(
-        (texts, plan.items, members, tuple(planned.kinds), frozenset(sums)),
-        lambda: _lower_kinds(mod, graph, plan.items, planned, targets, sums),
-    )
+    key = (texts, plan.items, members, tuple(planned.kinds), frozenset(sums))
+    if key not in lowered_parts:
+        lowered_parts[key] = _lower_kinds(mod, graph, plan.items, planned, targets, sums)
+    lowered: _LoweredKinds = lowered_parts[key]
     steps = NetworkSteps(
         graph,
         cluster,
@@ -228,7 +217,7 @@ class _Kinds:
             if isinstance(step, Collective):
                 self._count_members(step)
             if runs_apart(graph, step.task):
-                size = size_apart(graph, step)
+                size = versions.size_apart(step)
                 for device in devices_of(step):
                     target = target_of_device[device]
                     apart[size, target, adds][name] = target

@@ -17,7 +17,13 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Plan, Run
-from heteroplace.model.step_values import adds_to, items_of, makes, state_places
+from heteroplace.model.step_values import (
+    adds_to,
+    items_of,
+    makes,
+    state_places,
+    versioned_tensors,
+)
 
 START = -1
 """In place of a step: before all."""
@@ -63,11 +69,6 @@ class Versions:
                 version = Version(tensor, memory, index, step.items)
                 self._make(version, is_added=adds_to(graph, step, tensor))
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether all tensors have one value for each item."""
-        return not self.tensors
-
     def read(self, tensor: int, item: int, memory: int, step: int) -> Version:
         """Return what a step reads in a memory, of one item.
 
@@ -87,6 +88,12 @@ class Versions:
             )
         return self._found[tensor, memory, item][place - 1]
 
+    def size_apart(self, step: Run | Collective) -> int:
+        """Return for how many items the kernels of a task apart are."""
+        outputs = self._graph.task_outputs[step.task]
+        shared = all(self._graph.tensors[tensor].shared for tensor in outputs)
+        return 1 if shared else len(step.items)
+
     def _make(self, version: Version, *, is_added: bool) -> None:
         tensor, memory, step = version.tensor, version.memory, version.step
         self.made[step, tensor, memory] = version
@@ -104,26 +111,9 @@ class Versions:
         self._found[key].append(version)
 
 
-def versioned_tensors(graph: TaskGraph) -> frozenset[int]:
-    """Return the tensors that collectives make, those that tasks make and are shared, and state."""
-    found = {state for state, _ in graph.updates}
-    for tensor, description in enumerate(graph.tensors):
-        if description.producer is not None:
-            is_collective = collective_kind(graph.tasks[description.producer].op) is not None
-            if description.shared or is_collective:
-                found.add(tensor)
-    return frozenset(found)
-
-
 def runs_apart(graph: TaskGraph, task: int) -> bool:
     """Say whether a task is in no batch: a collective, or one that knows of no items."""
     if collective_kind(graph.tasks[task].op) is not None:
         return True
     reads = graph.task_inputs[task]
     return graph.is_made_once(task) and all(graph.tensors[tensor].shared for tensor in reads)
-
-
-def size_apart(graph: TaskGraph, step: Run | Collective) -> int:
-    """Return for how many items the kernels of a task apart are."""
-    outputs = graph.task_outputs[step.task]
-    return 1 if all(graph.tensors[tensor].shared for tensor in outputs) else len(step.items)

@@ -40,7 +40,7 @@ class ShardedModule:
     """A module for several shards, which stock TVM runs on one device as well."""
 
     mod: tvm.IRModule
-    """Typed; the span of each call says its shard and its layer (`spans.py`)."""
+    """Typed; the span of each call says its shard and its layer (`relay/shard_spans.py`)."""
     num_shards: int
     num_layers: int
     """Between which pipeline stages can be cut."""

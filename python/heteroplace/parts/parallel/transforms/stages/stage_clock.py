@@ -1,9 +1,9 @@
 """Times and sizes of stages + a schedule -> makespan and peaks of a whole step or inference.
 
-In each slot of the schedule (`transforms/schedules.py`) the stages run their passes, then
-they send what they have made, ascending by stage: the order of `transforms/assemble.py`.
-A pass is one step here, so the walk has as many steps as there are passes and copies between
-stages, however many ops, lanes and replicas there are.
+In each slot of the schedule (`transforms/schedules.py`) the stages run their passes, then they send
+what they have made, ascending by stage: the order of `transforms/assemble.py`. A pass is one step
+here, so the walk has as many steps as there are passes and copies between stages, however many
+ops, lanes and replicas there are.
 """
 
 from __future__ import annotations

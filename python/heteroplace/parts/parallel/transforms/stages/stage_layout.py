@@ -4,8 +4,8 @@ The whole simulation of DistIR (arXiv 2111.05426, section 4) walks over every op
 microbatch, lane and replica. What a stage does for a microbatch is the same each time, so the walk
 is cut in two: `StageLayout` holds once, for each stage and pass, which tasks run, where lanes wait
 for each other, what is copied to which stage, and when each value begins and ends. Sizes and times
-are put in later as arrays (`stage_times.py`), since they change with the
-rows of a microbatch and the layout does not.
+are put in later as arrays (`stage_times.py`), since they change with the rows of a microbatch and
+the layout does not.
 
 What cannot be told in this way (what runs once per replica and is not an update, as with ZeRO) is
 refused by name, and has to be simulated whole.
