@@ -7,8 +7,8 @@ from random import Random
 
 from heteroplace.model.plan import Copy
 from heteroplace.model.step_values import items_of, makes, reads, state_places
-from heteroplace.parts.parallel.transforms.domains.interpret import StepCall
-from heteroplace.parts.parallel.transforms.project import Receive, RunHere, Send, TakePart, project
+from tests.reference.distir.interpret import StepCall
+from tests.reference.distir.project import Receive, RunHere, Send, TakePart, project
 
 
 class Ranks:

@@ -12,6 +12,8 @@ import pytest
 import tvm
 from numpy_relay import Array, executor_by_numpy, run_by_numpy
 from relay_models import stock_executor
+from tests.reference.distir.domain_numpy import NumpyDomain, cut_inputs, joined_outputs, joined_state
+from tests.reference.distir.interpret import interpret
 from training_models import Arrays, examples, imported, mlp
 from tvm import relay
 
@@ -20,13 +22,6 @@ from heteroplace.model.collectives import collective_kind
 from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_training
 from heteroplace.parts.parallel.training import SGD, TrainingStep, training_step
 from heteroplace.parts.parallel.transforms.degrees import Degrees
-from heteroplace.parts.parallel.transforms.domains.domain_numpy import (
-    NumpyDomain,
-    cut_inputs,
-    joined_outputs,
-    joined_state,
-)
-from heteroplace.parts.parallel.transforms.domains.interpret import interpret
 from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy
 from heteroplace.relay.tasks.extract import Extraction
 from heteroplace.relay.tasks.rebatch import rebatch

@@ -13,10 +13,10 @@ from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.parts.parallel.transforms.assemble import assemble
-from heteroplace.parts.parallel.transforms.dispatch import split_op
 from heteroplace.parts.parallel.transforms.mlp import Mlp
 from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
 from heteroplace.parts.parallel.transforms.strategy import Strategy, rewrite
+from tests.reference.distir.dispatch import split_op
 from tests.strategies import AMPLE
 
 Array = np.ndarray[Any, np.dtype[Any]]

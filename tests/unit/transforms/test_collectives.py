@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from heteroplace.errors import GraphError
 from heteroplace.model.collectives import collective_kind, collective_ns, collective_op
 from heteroplace.model.graph import Task, Tensor
-from heteroplace.parts.parallel.transforms.dispatch import Array, OpCall, TensorType, type_of
-from heteroplace.parts.parallel.transforms.operations import OPERATIONS
+from tests.reference.distir.dispatch import Array, OpCall, TensorType, type_of
+from tests.reference.distir.operations import OPERATIONS
 from tests.strategies import exact_cases
 from tests.unit.transforms.sharded_cases import ranks
 

@@ -14,21 +14,21 @@ from heteroplace.errors import GraphError, PlanError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.parts.parallel.transforms.degrees import Degrees
-from heteroplace.parts.parallel.transforms.dispatch import (
+from heteroplace.parts.parallel.transforms.strategy import Strategy
+from heteroplace.simulate.simulator import simulate
+from tests.reference.distir.dispatch import (
     AnyValue,
     Level,
     OpCall,
     Operations,
     TensorType,
 )
-from heteroplace.parts.parallel.transforms.domains.domain_cost import CostDomain
-from heteroplace.parts.parallel.transforms.domains.domain_mixed import MixedDomain
-from heteroplace.parts.parallel.transforms.domains.domain_numpy import NumpyDomain
-from heteroplace.parts.parallel.transforms.domains.domain_types import TypesDomain
-from heteroplace.parts.parallel.transforms.domains.interpret import interpret
-from heteroplace.parts.parallel.transforms.operations import built_in_operations
-from heteroplace.parts.parallel.transforms.strategy import Strategy
-from heteroplace.simulate.simulator import simulate
+from tests.reference.distir.domain_cost import CostDomain
+from tests.reference.distir.domain_mixed import MixedDomain
+from tests.reference.distir.domain_numpy import NumpyDomain
+from tests.reference.distir.domain_types import TypesDomain
+from tests.reference.distir.interpret import interpret
+from tests.reference.distir.operations import built_in_operations
 from tests.strategies import Instance, exact_cases, instances_with_plan
 from tests.unit.transforms.sharded_cases import plan_of, ranks, training
 

@@ -14,10 +14,10 @@ from heteroplace.model.collectives import collective_op
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 from heteroplace.parts.parallel.transforms.degrees import Degrees
-from heteroplace.parts.parallel.transforms.domains.domain_numpy import NumpyDomain
-from heteroplace.parts.parallel.transforms.domains.interpret import interpret
-from heteroplace.parts.parallel.transforms.project import Receive, RunHere, Send, TakePart, project
 from heteroplace.parts.parallel.transforms.strategy import Strategy
+from tests.reference.distir.domain_numpy import NumpyDomain
+from tests.reference.distir.interpret import interpret
+from tests.reference.distir.project import Receive, RunHere, Send, TakePart, project
 from tests.reference.ranks import Ranks
 from tests.strategies import exact_cases
 from tests.unit.transforms.sharded_cases import costs_by_op, plan_of, ranks, training

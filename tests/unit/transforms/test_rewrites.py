@@ -16,13 +16,13 @@ from heteroplace.model.plan import Plan, Run
 from heteroplace.parts.parallel.transforms.assemble import assemble
 from heteroplace.parts.parallel.transforms.builder import ShardedBuilder, TaskEntry
 from heteroplace.parts.parallel.transforms.degrees import Degrees
-from heteroplace.parts.parallel.transforms.domains.domain_numpy import cut_inputs, run_reference
 from heteroplace.parts.parallel.transforms.mlp import Mlp
 from heteroplace.parts.parallel.transforms.recompute import recompute
 from heteroplace.parts.parallel.transforms.replicas import sum_over_replicas
 from heteroplace.parts.parallel.transforms.sharded import ShardedGraph, WholeTensor, cut_stages
 from heteroplace.parts.parallel.transforms.strategy import Strategy
 from heteroplace.parts.parallel.transforms.zero import shard_states
+from tests.reference.distir.domain_numpy import cut_inputs, run_reference
 from tests.unit.transforms.sharded_cases import costs_by_op, plan_of, ranks, training
 
 

@@ -18,20 +18,20 @@ from heteroplace.model.plan import Collective, Plan, Run
 from heteroplace.parts.parallel.transforms.assemble import assemble
 from heteroplace.parts.parallel.transforms.builder import ShardedBuilder
 from heteroplace.parts.parallel.transforms.degrees import Degrees
-from heteroplace.parts.parallel.transforms.dispatch import Level
-from heteroplace.parts.parallel.transforms.domains.domain_cost import CostDomain
-from heteroplace.parts.parallel.transforms.domains.domain_numpy import (
-    NumpyDomain,
-    cut_inputs,
-    run_reference,
-)
-from heteroplace.parts.parallel.transforms.domains.interpret import interpret
 from heteroplace.parts.parallel.transforms.mlp import Mlp
-from heteroplace.parts.parallel.transforms.operations import built_in_operations
 from heteroplace.parts.parallel.transforms.replicas import sum_at_end
 from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
 from heteroplace.parts.parallel.transforms.strategy import Strategy
 from heteroplace.simulate.simulator import simulate
+from tests.reference.distir.dispatch import Level
+from tests.reference.distir.domain_cost import CostDomain
+from tests.reference.distir.domain_numpy import (
+    NumpyDomain,
+    cut_inputs,
+    run_reference,
+)
+from tests.reference.distir.interpret import interpret
+from tests.reference.distir.operations import built_in_operations
 from tests.reference.distir_counts import distir_counts
 from tests.reference.ranks import Ranks
 from tests.strategies import exact_cases

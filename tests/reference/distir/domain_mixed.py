@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from heteroplace.errors import GraphError, PlanError
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Load
-from heteroplace.parts.parallel.transforms.dispatch import (
+from heteroplace.parts.parallel.transforms.recompute import plain_name
+from tests.reference.distir.dispatch import (
     AnyValue,
     Array,
     OpCall,
@@ -21,9 +22,8 @@ from heteroplace.parts.parallel.transforms.dispatch import (
     split_op,
     type_of,
 )
-from heteroplace.parts.parallel.transforms.domains.interpret import Key, StepCall
-from heteroplace.parts.parallel.transforms.operations import OPERATIONS
-from heteroplace.parts.parallel.transforms.recompute import plain_name
+from tests.reference.distir.interpret import Key, StepCall
+from tests.reference.distir.operations import OPERATIONS
 
 TaskFunction = Callable[[Sequence[AnyValue]], Sequence[AnyValue]]
 

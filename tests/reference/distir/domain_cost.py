@@ -14,7 +14,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.step_values import occupied, step_ns
-from heteroplace.parts.parallel.transforms.domains.interpret import Key, StepCall
+from tests.reference.distir.interpret import Key, StepCall
 
 
 class CostDomain:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heteroplace.model.graph import TaskGraph
-from heteroplace.parts.parallel.transforms.dispatch import AnyValue, Operations
-from heteroplace.parts.parallel.transforms.domains.domain_mixed import MixedDomain
-from heteroplace.parts.parallel.transforms.operations import OPERATIONS
+from tests.reference.distir.dispatch import AnyValue, Operations
+from tests.reference.distir.domain_mixed import MixedDomain
+from tests.reference.distir.operations import OPERATIONS
 
 
 class TypesDomain(MixedDomain):

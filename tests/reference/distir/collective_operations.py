@@ -15,7 +15,7 @@ import numpy as np
 
 from heteroplace.errors import GraphError
 from heteroplace.model.collectives import collective_op
-from heteroplace.parts.parallel.transforms.dispatch import (
+from tests.reference.distir.dispatch import (
     Array,
     Level,
     OpCall,
