@@ -23,8 +23,9 @@ _IMPORT = re.compile(
 )
 _NAMED = re.compile(r"\"((?:heteroplace|tests|benchmarks|zoo)(?:\.\w+)+)[:\"]")
 _NAMED_FILE = re.compile(r"\"(?:[\w.]+/)*([\w.]+)\"")
-_SEAM = re.compile(r"^\[project\.entry-points\.\"heteroplace\.(\w+)\"\]\n((?:.+\n)+)", re.M)
-"""A group of entry points in pyproject.toml."""
+_SEAM = re.compile(r"^\[heteroplace\.(\w+)\]\n((?:.+\n)+)", re.M)
+"""A group in the file `entry_points.txt` of a part."""
+_ENTRY = re.compile(r"= *([\w.]+)")
 _INCLUDE = re.compile(r"^#include \"([\w./]+)\"", re.M)
 _PLANNING = re.compile(r"set\(PLANNING ([^)]+)\)")
 """The programs of tests/cpp that are about what makes plans, in their CMakeLists.txt."""
@@ -116,12 +117,12 @@ def _python_edges(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _seam_edges(root: Path, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield pairs of a module that names a seam and a module that plugs into it."""
-    project = root / "pyproject.toml"
-    groups = _SEAM.findall(project.read_text(encoding="utf-8")) if project.is_file() else []
+    files = root.glob("python/heteroplace/parts/*/entry_points.txt")
+    groups = [group for file in files for group in _SEAM.findall(file.read_text(encoding="utf-8"))]
     for seam, entries in groups:
         for module, text in texts.items():
             if module.startswith("heteroplace") and f'"{seam}"' in text:
-                for entry in _NAMED.findall(entries):
+                for entry in _ENTRY.findall(entries):
                     yield from ((module, loaded) for loaded in _with_packages(entry))
 
 

@@ -50,8 +50,10 @@ def checkout(tmp_path: Path) -> Path:
         "src/support/text.cc": "",
         "docs/pages/tables.py": "",
         "tests/test_entries.py": "def test_it():\n    import heteroplace.entries as entries\n",
-        "pyproject.toml": '[project.entry-points."heteroplace.seams"]\n'
-        'low = "heteroplace.plugged:LOW"\n\n[tool]\nseams = "heteroplace.low"\n',
+        "pyproject.toml": '[tool]\nseams = "heteroplace.low"\n',
+        "python/heteroplace/parts/outer/entry_points.txt": (
+            "[heteroplace.seams]\nlow = heteroplace.plugged:LOW\n"
+        ),
         "python/heteroplace/plugged.py": "",
         "python/heteroplace/native/seam_user.py": 'PLUGINS = load_plugins("seams")\n',
         "tests/test_seam_user.py": "import heteroplace.native.seam_user\n",

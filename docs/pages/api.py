@@ -11,7 +11,8 @@ from docs.pages.rooms import room_page
 
 PACKAGE = Path(heteroplace.__file__).parent
 _WHOLE = ("costs", "files", "machine", "measure", "model", "questions", "report", "run",
-          "parts/parallel/sharding", "parts/parallel/transforms", "parts/routing/dynamic", "simulate")  # fmt: skip
+          "parts/parallel/sharding", "parts/parallel/transforms", "parts/routing/dynamic",
+          "simulate")  # fmt: skip
 """Folders whose modules are all told, with those below them."""
 _MODULES = {
     "": ("errors", "hetero_place", "loading", "options", "place_options", "stats",

@@ -12,8 +12,6 @@ import pytest
 import tvm
 from numpy_relay import Array, executor_by_numpy, run_by_numpy
 from relay_models import stock_executor
-from tests.reference.distir.domain_numpy import NumpyDomain, cut_inputs, joined_outputs, joined_state
-from tests.reference.distir.interpret import interpret
 from training_models import Arrays, examples, imported, mlp
 from tvm import relay
 
@@ -25,6 +23,13 @@ from heteroplace.parts.parallel.transforms.degrees import Degrees
 from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy
 from heteroplace.relay.tasks.extract import Extraction
 from heteroplace.relay.tasks.rebatch import rebatch
+from tests.reference.distir.domain_numpy import (
+    NumpyDomain,
+    cut_inputs,
+    joined_outputs,
+    joined_state,
+)
+from tests.reference.distir.interpret import interpret
 from tests.reference.ranks import Ranks
 from tests.unit.transforms.sharded_cases import costs_by_op, ranks
 from zoo.models.transformers import bert_onnx, gpt_onnx

@@ -1,25 +1,22 @@
-"""A network written in Relay compiles and runs where the folders of parts are missing."""
+"""The core alone: a copy of the package without the folder `parts` compiles, runs and is tested."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
+import pytest
+
+import heteroplace._core
+from tests.reached_tests import read_names
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "python" / "heteroplace"
 PROGRAM = """
-import sys
-
-class Without:
-    # A finder that does not find the parts.
-    def __init__(self, finder):
-        self.finder = finder
-    def __getattr__(self, name):
-        return getattr(self.finder, name)
-    def find_spec(self, name, path=None, target=None):
-        if name.startswith(("heteroplace.parts.onnx", "heteroplace.parts.hosts")):
-            return None
-        return self.finder.find_spec(name, path, target)
-
-sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 import numpy as np
 import tvm
 from tvm import relay
@@ -42,25 +39,73 @@ for refused in (
     lambda: frontend_of("model.onnx"),
     host_transport,
     lambda: heteroplace.frontend,
+    lambda: heteroplace.shard,
 ):
     try:
         refused()
     except HeteroPlaceError as error:
         print(type(error).__name__, error)
-assert not any(name.startswith(("heteroplace.parts.onnx", "onnx")) for name in sys.modules)
 """
 
 
-def test_a_relay_network_runs_without_the_parts_onnx_and_hosts(tmp_path: object) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM],
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package, but for its parts, and with the compiled core."""
+    folder = tmp_path_factory.mktemp("core")
+    left_out = shutil.ignore_patterns("__pycache__", "parts")
+    shutil.copytree(PACKAGE, folder / "heteroplace", ignore=left_out)
+    library = Path(str(heteroplace._core.__file__))
+    shutil.copy(library, folder / "heteroplace")
+    return folder
+
+
+def run_python(core: Path, arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with this copy of the package; `-S`: the finder of the checkout is not added."""
+    path = os.pathsep.join([str(core), sysconfig.get_path("purelib")])
+    return subprocess.run(
+        [sys.executable, "-S", "-W", "ignore", *arguments],
         capture_output=True,
         text=True,
-        cwd=str(tmp_path),
+        cwd=cwd,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
     )
+
+
+@pytest.mark.costly(20)
+def test_a_relay_network_compiles_and_runs_without_parts(core: Path, tmp_path: Path) -> None:
+    done = run_python(core, ["-c", PROGRAM], tmp_path)
     assert done.returncode == 0, done.stderr
-    verify, frontend, transport, public = done.stdout.splitlines()
+    verify, frontend, transport, *public = done.stdout.splitlines()
     assert verify.startswith("VerificationError verify='on' cannot be done: no installed package")
     assert frontend.startswith("MissingPackageError model.onnx: no installed package reads models")
     assert transport.startswith("MissingPackageError several hosts need a transport")
-    assert public.startswith("PluginError the entry point 'frontend'")
+    for line, name in zip(public, ("frontend", "shard"), strict=True):
+        assert line.startswith(f"PluginError no installed package registers '{name}'")
+
+
+def core_test_files() -> list[str]:
+    """Return the files of tests/unit that name neither a part nor the benchmarks."""
+    files = sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
+    return [str(file.relative_to(ROOT)) for file in files if not needs_more(file, set())]
+
+
+def needs_more(file: Path, seen: set[Path]) -> bool:
+    """Tell whether a file of tests, or another one that it imports, names more than the core."""
+    seen.add(file)
+    names = set(read_names(file.read_text()))
+    if any(name.startswith(("heteroplace.parts", "benchmarks", "zoo")) for name in names):
+        return True
+    paths = {ROOT / (name.replace(".", "/") + ".py") for name in names if name.startswith("tests")}
+    return any(needs_more(path, seen) for path in paths - seen if path.is_file())
+
+
+def test_most_unit_tests_are_of_the_core() -> None:
+    assert len(core_test_files()) > 100
+
+
+@pytest.mark.slow
+def test_the_core_test_files_pass_without_parts(core: Path) -> None:
+    arguments = ["-m", "pytest", "-n0", "-q", "-m", "not slow and not costly and not relay"]
+    done = run_python(core, [*arguments, *core_test_files()], ROOT)
+    assert done.returncode == 0, done.stdout[-4000:]

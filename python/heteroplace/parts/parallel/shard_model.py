@@ -9,8 +9,8 @@ from pathlib import Path
 import tvm
 
 from heteroplace.cli.models.input_shapes import Shapes, as_options, read_shapes
-from heteroplace.frontends import frontend_of
 from heteroplace.files.sharding import ShardingRecord
+from heteroplace.frontends import frontend_of
 from heteroplace.model.cluster import Cluster
 from heteroplace.parts.parallel.sharding.options import ShardOptions
 from heteroplace.parts.parallel.sharding.plan import ShardedModel, options_of, replayed_model
