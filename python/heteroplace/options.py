@@ -307,13 +307,33 @@ def _whole(text: str, least: int) -> int:
     return int(text)
 
 
-def pair(text: str) -> tuple[str, str]:
-    """Read KEY=VALUE; the last "=" counts.
+def key_value(
+    expected: str, parse: Callable[[str], Any] = str, *, at_first: bool = False
+) -> Callable[[str], tuple[str, Any]]:
+    """Return a reader of KEY=VALUE; the last "=" counts, or the first.
 
-    >>> pair("nn.conv2d=gpu0")
-    ('nn.conv2d', 'gpu0')
+    >>> key_value("LINK=FACTOR, such as 'pcie=0.5'", float)("pcie=2")
+    ('pcie', 2.0)
+
+    Parameters
+    ----------
+    expected
+        The form, with an example, for the message of a ValueError.
+    parse
+        Reads the value; a ValueError of it is one of the form.
     """
-    key, equals, value = text.rpartition("=")
-    if not (key and equals and value):
-        raise ValueError("expected PATTERN=DEVICE, such as 'nn.conv2d=cpu.0'")
-    return key, value
+
+    def read(text: str) -> tuple[str, Any]:
+        key, equals, value = text.partition("=") if at_first else text.rpartition("=")
+        try:
+            if key and equals and value:
+                return key, parse(value)
+        except ValueError as err:
+            raise ValueError(f"expected {expected}, got {text!r}") from err
+        raise ValueError(f"expected {expected}, got {text!r}")
+
+    return read
+
+
+pair = key_value("PATTERN=DEVICE, such as 'nn.conv2d=cpu.0'")
+"""Reads PATTERN=DEVICE."""

@@ -14,7 +14,16 @@ from heteroplace.model.demands import memory_limit, with_layers, with_no_split, 
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import parse_bytes
 from heteroplace.option_types import check_types
-from heteroplace.options import Option, by_attribute, duration, option, options_of, pair, pairs
+from heteroplace.options import (
+    Option,
+    by_attribute,
+    duration,
+    key_value,
+    option,
+    options_of,
+    pair,
+    pairs,
+)
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
@@ -54,9 +63,7 @@ def memory_pair(text: str) -> tuple[str, str]:
     >>> memory_pair("gpu0=10 GiB")
     ('gpu0', '10 GiB')
     """
-    name, equals, size = text.rpartition("=")
-    if not (name and equals and size):
-        raise ValueError("expected DEVICE=SIZE, such as 'gpu0=10GiB'")
+    name, size = key_value("DEVICE=SIZE, such as 'gpu0=10GiB'")(text)
     try:
         memory_limit(name, size)
     except SolverError as err:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from heteroplace.cli.graph_problem import read_costs
-from heteroplace.cli.shared import Parsers, add_command, print_json
+from heteroplace.cli.shared import Parsers, add_command, add_json, check_kind, show
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster import (
     cluster_from_json,
@@ -31,6 +31,9 @@ from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.registry import load_plugin
 from heteroplace.report.tables import format_table
 
+_USES = {"costs": ("graph", "cluster"), "plan": ("graph", "cluster", "costs")}
+"""Flags by the kind of file that is checked against other files."""
+
 
 def add_commands(commands: Parsers) -> None:
     """Add the subcommands `check` and `clusters`."""
@@ -46,14 +49,14 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument("--graph", metavar="FILE", help="graph that a cost or plan file is for")
     parser.add_argument("--cluster", metavar="FILE|NAME", help="cluster that it is for")
     parser.add_argument("--costs", metavar="FILE", help="costs for a plan, as in `place`")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, no text")
+    add_json(parser)
     parser = add_command(
         commands,
         "clusters",
         "list the ready-made clusters",
         run_clusters,
     )
-    parser.add_argument("--json", action="store_true", help="print the clusters as JSON")
+    add_json(parser)
 
 
 def run_check(arguments: argparse.Namespace) -> None:
@@ -61,14 +64,15 @@ def run_check(arguments: argparse.Namespace) -> None:
     a bad one are raised."""
     path = arguments.file
     kind, value = read_known_file(path)
-    _check_options(kind, arguments)
+    check_kind(arguments, path, kind, _USES)
     text, warnings = _checked(kind, value, arguments)
-    if arguments.json:
-        print_json({"file": path, "kind": kind, "text": text, "faults": [], "warnings": warnings})
-        return
-    print(f"{path}: {text}: no faults")
-    for warning in warnings:
-        print(f"{path}: warning: {warning}")
+    show(
+        arguments,
+        lambda: {"file": path, "kind": kind, "text": text, "faults": [], "warnings": warnings},
+        lambda: "\n".join(
+            (f"{path}: {text}: no faults", *(f"{path}: warning: {one}" for one in warnings))
+        ),
+    )
 
 
 def _checked(kind: str, value: object, arguments: argparse.Namespace) -> tuple[str, list[str]]:
@@ -89,30 +93,20 @@ def _checked(kind: str, value: object, arguments: argparse.Namespace) -> tuple[s
     return _check_for_graph(kind, value, arguments)
 
 
-def _check_options(kind: str, arguments: argparse.Namespace) -> None:
-    """Raise HeteroPlaceError for a file to check against that this kind is not checked against."""
-    uses = {"costs": ("graph", "cluster"), "plan": ("graph", "cluster", "costs")}.get(kind, ())
-    for name in ("graph", "cluster", "costs"):
-        if getattr(arguments, name) is not None and name not in uses:
-            raise HeteroPlaceError(
-                f"{arguments.file}: --{name} would not be looked at: this is a {kind} file; leave "
-                f"it out"
-            )
-
-
 def run_clusters(arguments: argparse.Namespace) -> None:
     """Print the ready-made clusters; `place --cluster` takes their names."""
-    if arguments.json:
-        print_json({name: cluster_to_json(load_cluster(name)) for name in ready_made_clusters()})
-        return
+    clusters = {name: load_cluster(name) for name in ready_made_clusters()}
     rows = []
-    for name in ready_made_clusters():
-        cluster = load_cluster(name)
+    for name, cluster in clusters.items():
         devices = ", ".join(device.name for device in cluster.devices)
         memory = format_bytes(sum(memory.bytes for memory in cluster.memories))
         use = "run" if cluster.host is not None else "plan only"
         rows.append([name, devices, memory, str(len(cluster.links)), use])
-    print(format_table(["cluster", "devices", "memory", "links", "use"], rows, "<<>><"))
+    show(
+        arguments,
+        lambda: {name: cluster_to_json(cluster) for name, cluster in clusters.items()},
+        lambda: format_table(["cluster", "devices", "memory", "links", "use"], rows, "<<>><"),
+    )
 
 
 def _check_for_graph(

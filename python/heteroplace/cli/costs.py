@@ -15,9 +15,11 @@ from heteroplace.cli.shared import (
     add_command,
     add_json,
     add_store,
+    add_written,
     check_writable,
     plural,
     print_json,
+    show,
 )
 from heteroplace.costs.device_figures import device_figures_table, known_devices
 from heteroplace.costs.store import CostStore, default_path
@@ -30,7 +32,6 @@ from heteroplace.files.reader import write_json
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, from_arguments
 from heteroplace.report.tables import format_table
-from heteroplace.written_files import WrittenFile
 
 _HOW_TO_FILL = "measure with: heteroplace profile MODEL --cluster FILE"
 _SHAPE = re.compile(r"float32(?=\[)")
@@ -63,9 +64,7 @@ def add_commands(commands: Parsers) -> None:
         run_export,
         description="Write measurements as JSON.",
     )
-    export.add_argument(
-        "file", action=WrittenFile, metavar="FILE", help='JSON; "-" for standard output'
-    )
+    add_written(export, "file", help='JSON; "-" for standard output')
     _add_filters(export)
     imports = add_command(
         actions,
@@ -131,10 +130,11 @@ def run_export(arguments: argparse.Namespace) -> None:
         return
     check_writable(arguments.file)
     write_json(value, arguments.file)
-    if arguments.json:
-        print_json({"file": arguments.file, "measurements": len(rows), "notes": len(notes)})
-    else:
-        print(f"{arguments.file}: {_count(rows, notes)}")
+    show(
+        arguments,
+        lambda: {"file": arguments.file, "measurements": len(rows), "notes": len(notes)},
+        lambda: f"{arguments.file}: {_count(rows, notes)}",
+    )
 
 
 def run_import(arguments: argparse.Namespace) -> None:
@@ -143,12 +143,13 @@ def run_import(arguments: argparse.Namespace) -> None:
     with CostStore(arguments.store) as store:
         num_stored = store.add_many(rows, notes)
     older = len(rows) - num_stored
-    if arguments.json:
-        read = {"measurements": len(rows), "notes": len(notes), "older": older}
-        print_json({"store": str(store.path), **read})
-        return
+    read = {"measurements": len(rows), "notes": len(notes), "older": older}
     rest = f"; {older} of them left out, the store has newer ones" if older else ""
-    print(f"{store.path}: read {_count(rows, notes)}{rest}")
+    show(
+        arguments,
+        lambda: {"store": str(store.path), **read},
+        lambda: f"{store.path}: read {_count(rows, notes)}{rest}",
+    )
 
 
 def run_forget(arguments: argparse.Namespace) -> None:
@@ -171,31 +172,32 @@ def run_forget(arguments: argparse.Namespace) -> None:
             num_rows, num_notes = opened.forget(only)
             if arguments.all:
                 opened.forget_tuned(is_real=True)
-    if arguments.json:
-        removed = {"measurements": num_rows, "notes": num_notes}
-        print_json({"store": str(opened.path), **removed, "dry_run": arguments.dry_run})
-        return
-    verb = "would remove" if arguments.dry_run else "removed"
+    removed = {"measurements": num_rows, "notes": num_notes}
     notes = f" and {plural(num_notes, 'note')}" if arguments.all else ""
-    print(f"{opened.path}: {verb} {plural(num_rows, 'measurement')}{notes}")
+    _show_removed(arguments, opened, removed, f"{plural(num_rows, 'measurement')}{notes}")
+
+
+def _show_removed(
+    arguments: argparse.Namespace, opened: _Opened, removed: dict[str, int], text: str
+) -> None:
+    verb = "would remove" if arguments.dry_run else "removed"
+    show(
+        arguments,
+        lambda: {"store": str(opened.path), **removed, "dry_run": arguments.dry_run},
+        lambda: f"{opened.path}: {verb} {text}",
+    )
 
 
 def _forget_tuned(arguments: argparse.Namespace) -> None:
     with _Opened(arguments.store) as opened:
         count = opened.forget_tuned(is_real=not arguments.dry_run)
-    if arguments.json:
-        print_json({"store": str(opened.path), "tuned": count, "dry_run": arguments.dry_run})
-        return
-    verb = "would remove" if arguments.dry_run else "removed"
-    print(f"{opened.path}: {verb} what was tuned of {plural(count, 'kernel')}")
+    text = f"what was tuned of {plural(count, 'kernel')}"
+    _show_removed(arguments, opened, {"tuned": count}, text)
 
 
 def run_devices(arguments: argparse.Namespace) -> None:
     """Print the figures of known devices."""
-    if arguments.json:
-        print_json([asdict(each) for each in known_devices()])
-    else:
-        print(device_figures_table())
+    show(arguments, lambda: list(map(asdict, known_devices())), device_figures_table)
 
 
 class _Opened:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import heteroplace
 from heteroplace.cli.models.model_cache import cache_folder
-from heteroplace.cli.shared import Parsers, add_command, print_json
+from heteroplace.cli.shared import Parsers, add_command, add_json, show
 from heteroplace.costs.store import default_path
 from heteroplace.errors import (
     CostStoreUnavailableError,
@@ -68,7 +68,7 @@ def add_commands(commands: Parsers) -> None:
         "such errors are mended.",
     )
     parser.add_argument("code", nargs="?", metavar="CODE", help="of an error, such as HP101")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, no table")
+    add_json(parser)
     parser = add_command(
         commands,
         "completion",
@@ -89,18 +89,16 @@ def run(arguments: argparse.Namespace) -> None:
         Models cannot be compiled and run without something that is missing.
     """
     if arguments.code is not None:
-        _explain_error(arguments.code.upper(), is_json=arguments.json)
+        _explain_error(arguments)
         return
     findings = [finding for check in _CHECKS for finding in check()]
-    if arguments.json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        rows = [[each.name, each.state, each.found] for each in findings]
-        print(format_table(["what", "state", "found"], rows, "<<<"))
-        for each in findings:
-            if each.remedy:
-                print(f"\nto get {each.name}: {each.remedy}", end="")
-        print()
+    rows = [[each.name, each.state, each.found] for each in findings]
+    remedies = [f"\nto get {each.name}: {each.remedy}" for each in findings if each.remedy]
+    show(
+        arguments,
+        lambda: list(map(asdict, findings)),
+        lambda: format_table(["what", "state", "found"], rows, "<<<") + "\n" + "".join(remedies),
+    )
     lacking = [each.name for each in findings if each.state == LACKS]
     if lacking:
         raise MissingPackageError(
@@ -109,17 +107,19 @@ def run(arguments: argparse.Namespace) -> None:
         )
 
 
-def _explain_error(code: str, *, is_json: bool) -> None:
+def _explain_error(arguments: argparse.Namespace) -> None:
+    code = arguments.code.upper()
     known = {cls.code: cls for cls in error_types()}
     if code not in known:
         near = did_you_mean(code, known) or f"; there are: {', '.join(known)}"
         raise HeteroPlaceError(f"no error has the code {code!r}{near}")
     cls = known[code]
     told = {"code": code, "name": cls.__name__, "cause": cause_of(cls), "remedy": cls.remedy}
-    if is_json:
-        print_json(told)
-    else:
-        print(f"{code} {cls.__name__}: {told['cause']}\nremedy: {cls.remedy}")
+    show(
+        arguments,
+        lambda: told,
+        lambda: f"{code} {cls.__name__}: {told['cause']}\nremedy: {cls.remedy}",
+    )
 
 
 def _version_of_this() -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import argparse
 import importlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import heteroplace
 from heteroplace.command_parser import CommandParser, leaves
@@ -78,19 +78,28 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(_VERSION)
         return 0
     parsed = make_parser(_command_of(given)).parse_args(given)
+    return reported(lambda: parsed.run(parsed), is_verbose=parsed.verbose)
+
+
+def reported(command: Callable[[], int | None], *, is_verbose: bool) -> int:
+    """Run a command, print its error in one line, and return the exit code."""
     try:
         with Interrupts():
-            parsed.run(parsed)
-        # So that a closed pipe is noticed here and not while the interpreter ends.
-        sys.stdout.flush()
+            code = command()
+        sys.stdout.flush()  # so that a closed pipe is noticed here, not while the interpreter ends
+        return code or 0
     except (HeteroPlaceError, ImportError, OSError) as fault:
         if isinstance(fault, BrokenPipeError) and ends_quietly():
             return 0
-        if parsed.verbose:
-            traceback.print_exc()
-        print(error_text(fault, str(fault)), file=sys.stderr)
-        return exit_code(fault)
-    return 0
+        return report(fault, str(fault), is_verbose=is_verbose)
+
+
+def report(fault: Exception, text: str, *, is_verbose: bool) -> int:
+    """Print `text`, after the traceback of `fault` if asked for; return the exit code."""
+    if is_verbose:
+        traceback.print_exception(fault)
+    print(error_text(fault, text), file=sys.stderr)
+    return exit_code(fault)
 
 
 def _command_of(arguments: Sequence[str]) -> str | None:

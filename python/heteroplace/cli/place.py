@@ -18,9 +18,9 @@ from heteroplace.cli.models.onnx_model import (
     add_annotation_options,
     add_input_sizes,
     check_model,
-    print_solution,
     progress_of,
     solution_json,
+    solution_text,
 )
 from heteroplace.cli.shared import (
     Parsers,
@@ -28,8 +28,12 @@ from heteroplace.cli.shared import (
     add_output,
     add_output_file,
     add_problem,
+    add_written,
     check_writable,
+    given_flags,
     print_json,
+    progress_stream,
+    show,
 )
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.files.plan import save_plan
@@ -46,7 +50,6 @@ from heteroplace.place_options import (
     check_options,
 )
 from heteroplace.progress import ProgressLine
-from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import (
     Candidate,
@@ -66,7 +69,6 @@ from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
 from heteroplace.solve.report import SolverRecord, write_report
-from heteroplace.written_files import WrittenFile
 
 RENAMED = {"time_limit": "budget"}
 """Options of solvers that the commands call otherwise."""
@@ -99,25 +101,14 @@ def add_commands(commands: Parsers) -> None:
     add_arguments(group, PlaceOptions, renamed=MODEL_RENAMED, names=MODEL_OPTIONS)
     add_output(parser)
     add_output_file(parser, "write the plan (JSON)")
-    parser.add_argument(
+    add_written(
+        parser,
         "--solution",
-        action=WrittenFile,
-        metavar="FILE",
         help="write the plan with its graph, cluster and costs (JSON), which is all that explain, "
         "diff and simulate ask for",
     )
-    parser.add_argument(
-        "--trace",
-        action=WrittenFile,
-        metavar="FILE",
-        help="write the timeline as a Chrome trace",
-    )
-    parser.add_argument(
-        "--report",
-        action=WrittenFile,
-        metavar="FILE",
-        help="write a page that shows the plan (HTML)",
-    )
+    add_written(parser, "--trace", help="write the timeline as a Chrome trace")
+    add_written(parser, "--report", help="write a page that shows the plan (HTML)")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -125,9 +116,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     The first Ctrl-C ends the search; its best plan is taken. The second one ends the program.
     """
-    is_shown = arguments.progress or sys.stderr.isatty()
     unit = " per item" if arguments.objective == THROUGHPUT else ""
-    line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
+    line = ProgressLine(progress_stream(arguments), time.perf_counter(), unit)
     check_writable(
         *(arguments.output, arguments.solution, arguments.trace, arguments.report),
         arguments.annotate_onnx,
@@ -183,14 +173,10 @@ def _check_of_graph(arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said of a task graph that is for models."""
     flags = ["annotate-onnx", "ignore-annotations", "input-shapes", "batch", "fix"]
     flags += [MODEL_RENAMED.get(name, name).replace("_", "-") for name in MODEL_OPTIONS]
-    told = [
-        f"--{flag}"
-        for flag in flags
-        if getattr(arguments, flag.replace("-", "_")) not in (None, False, [])
-    ]
-    if told:
+    given = given_flags(arguments, flags)
+    if given:
         raise HeteroPlaceError(
-            f"{', '.join(told)}: for ONNX models only; leave it out, or give a model (model.onnx) "
+            f"{', '.join(given)}: for ONNX models only; leave it out, or give a model (model.onnx) "
             f"in place of --graph"
         )
 
@@ -204,11 +190,10 @@ def _run_model(arguments: argparse.Namespace) -> None:
     limits = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
     check_options(PlaceOptions(**given), limits)
     check_model(model)
-    line, say = progress_of(arguments)
     builder = importlib.import_module(BUILDER)
     if arguments.annotate_onnx:
         builder.check_annotated(model, arguments.annotate_onnx)
-    try:
+    with progress_of(arguments) as say:
         solution = builder.place_model(
             model,
             input_sizes(arguments),
@@ -218,24 +203,20 @@ def _run_model(arguments: argparse.Namespace) -> None:
             say,
             is_annotated=not arguments.ignore_annotations,
         )
-    finally:
-        line.close()
-    if arguments.output:
-        save_plan(solution.plan, solution.graph, solution.cluster, arguments.output)
-    _write_solution(arguments, solution, record)
-    if arguments.trace:
-        solution.trace(arguments.trace)
+    _write_files(arguments, solution, record)
     if arguments.annotate_onnx:
         builder.write_annotated(model, arguments.annotate_onnx, solution)
-    print_solution(solution, is_json=arguments.json)
+    show(arguments, lambda: solution_json(solution), lambda: solution_text(solution))
 
 
-def _write_solution(
-    arguments: argparse.Namespace, solution: Solution, record: SolverRecord
-) -> None:
+def _write_files(arguments: argparse.Namespace, solution: Solution, record: SolverRecord) -> None:
     """Write the files of a solution that were asked for."""
+    if arguments.output:
+        save_plan(solution.plan, solution.graph, solution.cluster, arguments.output)
     if arguments.solution:
         solution.save(arguments.solution)
+    if arguments.trace:
+        solution.trace(arguments.trace)
     if arguments.report:
         command = shlex.join(sys.argv)
         write_report(solution, arguments.report, progress=record.points, command=command)
@@ -293,12 +274,8 @@ def _finish(
     wants_reasons = arguments.output, arguments.solution, arguments.report, arguments.json
     if any(wants_reasons):
         plan = replace(plan, reasons=tuple(map(reason, range(len(graph.tasks)))))
-    if arguments.output:
-        save_plan(plan, graph, cluster, arguments.output)
     solution = solution_of(problem, replace(result, plan=plan), options.objective, timeline)
-    _write_solution(arguments, solution, record)
-    if arguments.trace:
-        write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
+    _write_files(arguments, solution, record)
     if arguments.json:
         print_json(_to_json(solution, result))
         return

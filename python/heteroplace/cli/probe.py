@@ -35,6 +35,7 @@ from heteroplace.measure.transfers.link_report import CopyTimes, LinkReport, wit
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import on_host
 from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.options import Argument
 from heteroplace.report.tables import format_table
 from heteroplace.run.transport import HostTransport, Ranks, check_ranks, launched_transport
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
@@ -59,7 +60,7 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
     parser.add_argument(
         "--cores",
-        type=_cores,
+        type=Argument(_cores),
         metavar="LIST",
         help='cores to use, such as "0-3,8"; default: one hardware thread of every core',
     )
@@ -346,7 +347,7 @@ def _cores(text: str) -> tuple[int, ...]:
     try:
         return tuple(parse_list(text))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of cores such as '0-3,8'") from None
+        raise ValueError(f"{text!r} is no list of cores such as '0-3,8'") from None
 
 
 def _used_cores(cluster: Cluster) -> list[int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import re
 import sys
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from heteroplace.cli.job import ended_together
+from heteroplace.cli.models.onnx_model import check_importer, check_model_file
 from heteroplace.cli.shared import (
     Parsers,
     add_cluster,
@@ -25,14 +25,14 @@ from heteroplace.cli.shared import (
     add_output,
     add_output_file,
     add_store,
+    add_written,
     check_writable,
-    print_json,
+    progress_stream,
+    show,
+    written_text,
 )
-from heteroplace.errors import FrontendError
 from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
-from heteroplace.files.no_file import why_no_file
-from heteroplace.frontends import frontend_of
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
@@ -43,8 +43,6 @@ from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.tables import format_table
 from heteroplace.run.transport import Ranks, launched_transport
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
-from heteroplace.tvm_bridge import require_tvm
-from heteroplace.written_files import WrittenFile
 
 _PROFILER = "heteroplace.cli.machine.profile_model"
 _HOSTS = "heteroplace.cli.machine.profile_hosts"
@@ -155,12 +153,8 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument("model", metavar="MODEL.onnx", help="the model")
     add_cluster(parser)
     add_output_file(parser, "write the cost table (JSON)")
-    parser.add_argument(
-        "--graph-out",
-        action=WrittenFile,
-        metavar="FILE",
-        help="write the task graph (JSON), which `heteroplace place` takes with the cost table",
-    )
+    help = "write the task graph (JSON), which `heteroplace place` takes with the cost table"
+    add_written(parser, "--graph-out", help=help)
     add_store(parser)
     add_arguments(parser, Extras)
     add_output(parser)
@@ -188,18 +182,15 @@ def run(arguments: argparse.Namespace) -> None:
 def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
     is_first = ranks is None or ranks.rank == 0
     model = Path(arguments.model)
-    if not model.is_file():
-        raise FrontendError(f"{model}: {why_no_file(model)}; give the path of an ONNX model")
+    check_model_file(model)
     extras = from_arguments(Extras, arguments)
     if is_first:
         check_writable(arguments.output, arguments.graph_out)
     cluster = open_cluster(arguments.cluster)
-    require_tvm()
-    frontend_of(model).check_installed()
+    check_importer(model)
     profiler, options = importlib.import_module(_PROFILER), importlib.import_module(_OPTIONS)
     remote = importlib.import_module(_REMOTE)
-    is_shown = is_first and (arguments.progress or sys.stderr.isatty())
-    line = StepLine(sys.stderr if is_shown else None)
+    line = StepLine(progress_stream(arguments) if is_first else None)
     costs = importlib.import_module(_COSTS).CostOptions(arguments.store or STORE_ON)
     with costs.open_store() if is_first else nullcontext() as store:
         chosen = options.ProfileOptions(
@@ -232,13 +223,12 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
         save_graph(found.graph, arguments.graph_out)
     if arguments.output:
         save_costs(found.costs, found.graph, cluster, arguments.output)
-    if arguments.json:
-        print_json(_to_json(found, cluster))
-        return
-    print(f"{_task_table(found, cluster)}\n\n{_summary(found, cluster, kept)}")
-    for what, written in (("graph", arguments.graph_out), ("costs", arguments.output)):
-        if written:
-            print(f"{what}: {written}")
+    written = written_text(graph=arguments.graph_out, costs=arguments.output)
+    show(
+        arguments,
+        lambda: _to_json(found, cluster),
+        lambda: f"{_task_table(found, cluster)}\n\n{_summary(found, cluster, kept)}{written}",
+    )
 
 
 class StepLine(StatusLine):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 
 from heteroplace.cli.place import KEPT, RENAMED
@@ -16,11 +14,21 @@ from heteroplace.cli.shared import (
     add_output_file,
     check_writable,
     print_json,
+    progress_stream,
+    show,
+    written_text,
 )
 from heteroplace.cli.solution_file import add_solution_options, read_solution
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.answers import WhatIf
-from heteroplace.options import add_arguments, from_arguments, named_pairs, read_arguments
+from heteroplace.options import (
+    Argument,
+    add_arguments,
+    from_arguments,
+    key_value,
+    named_pairs,
+    read_arguments,
+)
 from heteroplace.place_options import PlaceOptions
 from heteroplace.progress import ProgressLine
 from heteroplace.questions.explain import explain_tasks
@@ -82,7 +90,7 @@ def _add_simulate(commands: Parsers) -> None:
     group.add_argument(
         "--add-device",
         metavar="NAME=LIKE",
-        type=_named("NAME=LIKE, such as 'gpu1=gpu0'"),
+        type=Argument(key_value("NAME=LIKE, such as 'gpu1=gpu0'")),
         action="append",
         default=[],
         help="another device like one that there is, e.g. gpu1=gpu0; may be repeated",
@@ -97,7 +105,7 @@ def _add_simulate(commands: Parsers) -> None:
     group.add_argument(
         "--scale-link",
         metavar="NAME=FACTOR",
-        type=_factor,
+        type=Argument(key_value("NAME=FACTOR, such as 'pcie=0.5'", float)),
         action="append",
         default=[],
         help="bandwidth of a link or channel, or of a pattern of them, times FACTOR; may be "
@@ -106,7 +114,7 @@ def _add_simulate(commands: Parsers) -> None:
     group.add_argument(
         "--memory",
         metavar="NAME=SIZE",
-        type=_named("NAME=SIZE, such as 'gpu0=8GiB'"),
+        type=Argument(key_value("NAME=SIZE, such as 'gpu0=8GiB'")),
         action="append",
         default=[],
         help="size of a memory, or of a device's, e.g. gpu0=8GiB; may be repeated",
@@ -119,27 +127,6 @@ def _add_simulate(commands: Parsers) -> None:
     add_output_file(group, "write the new plan with all it refers to (JSON)")
     add_solution_options(parser)
     add_output(parser)
-
-
-def _named(expected: str) -> Callable[[str], tuple[str, str]]:
-    """Return what reads NAME=VALUE."""
-
-    def read(text: str) -> tuple[str, str]:
-        name, equals, value = text.rpartition("=")
-        if not (name and equals and value):
-            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
-        return name, value
-
-    return read
-
-
-def _factor(text: str) -> tuple[str, float]:
-    expected = "NAME=FACTOR, such as 'pcie=0.5'"
-    name, number = _named(expected)(text)
-    try:
-        return name, float(number)
-    except ValueError as err:
-        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from err
 
 
 def run_explain(arguments: argparse.Namespace) -> None:
@@ -160,10 +147,7 @@ def run_diff(arguments: argparse.Namespace) -> None:
     """Print in what the later plan differs."""
     before = read_solution(arguments.before, arguments)
     found = before.diff(read_solution(arguments.now, arguments))
-    if arguments.json:
-        print_json(asdict(found))
-    else:
-        print(found)
+    show(arguments, lambda: asdict(found), lambda: str(found))
 
 
 def run_simulate(arguments: argparse.Namespace) -> None:
@@ -172,9 +156,8 @@ def run_simulate(arguments: argparse.Namespace) -> None:
         _check_no_solving(arguments)
     check_writable(arguments.output)
     solution = read_solution(arguments.plan, arguments)
-    is_shown = arguments.progress or sys.stderr.isatty()
     unit = "" if solution.item_ns is None else " per item"
-    line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
+    line = ProgressLine(progress_stream(arguments), time.perf_counter(), unit)
     try:
         found = solution.what_if(
             add_device=named_pairs("--add-device", arguments.add_device),
@@ -190,12 +173,8 @@ def run_simulate(arguments: argparse.Namespace) -> None:
         line.close()
     if arguments.output and found.solution is not None:
         found.solution.save(arguments.output)
-    if arguments.json:
-        print_json(_what_if_json(found))
-        return
-    print(found)
-    if arguments.output:
-        print(f"solution: {arguments.output}")
+    written = written_text(solution=arguments.output)
+    show(arguments, lambda: _what_if_json(found), lambda: f"{found}{written}")
 
 
 def _check_no_solving(arguments: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from heteroplace.cli.shared import (
     add_json,
     add_output_file,
     check_writable,
-    print_json,
+    show,
 )
 from heteroplace.cli.solution_file import (
     add_solution_options,
@@ -103,20 +103,19 @@ def _beside(file: str) -> str:
 
 
 def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None:
-    size = Path(output).stat().st_size
-    if arguments.json:
-        print_json(
-            {
-                "report": output,
-                "bytes": size,
-                "headline": solution_headline(solution),
-                "notes": solution_notes(solution),
-                "solution": solution_json(solution),
-            }
-        )
-        return
-    print("\n".join(filter(None, (solution_headline(solution), notes_text(solution)))))
-    print(f"report: {output} ({size / 1e6:.2f} MB); open it in a browser")
+    size, headline = Path(output).stat().st_size, solution_headline(solution)
+    told = f"report: {output} ({size / 1e6:.2f} MB); open it in a browser"
+    show(
+        arguments,
+        lambda: {
+            "report": output,
+            "bytes": size,
+            "headline": headline,
+            "notes": solution_notes(solution),
+            "solution": solution_json(solution),
+        },
+        lambda: "\n".join(filter(None, (headline, notes_text(solution), told))),
+    )
 
 
 def _check_measuring(arguments: argparse.Namespace) -> None:

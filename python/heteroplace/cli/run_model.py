@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heteroplace.cli.models.arrays import Arrays, numbers_of
 from heteroplace.cli.models.cached_model import Program, chosen_cluster, compile_onnx, run_cached
@@ -30,11 +30,13 @@ from heteroplace.cli.shared import (
     add_output,
     add_output_file,
     check_writable,
+    given_flags,
     plural,
-    print_json,
+    show,
+    written_text,
 )
 from heteroplace.errors import FrontendError, HeteroPlaceError
-from heteroplace.files.manifest import ELF_MAGIC
+from heteroplace.files.manifest import is_library
 from heteroplace.files.no_file import why_no_file
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
@@ -43,6 +45,7 @@ from heteroplace.options import (
     Argument,
     add_arguments,
     count,
+    key_value,
     named_pairs,
     read_arguments,
     seed_number,
@@ -57,9 +60,6 @@ from heteroplace.report.tables import (
 )
 from heteroplace.run.array_files import read_array, write_arrays
 from heteroplace.stage_log import StageLog, stage_table
-
-if TYPE_CHECKING:  # it loads TVM
-    pass
 
 _COSTLIEST = 5
 
@@ -79,7 +79,7 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument(
         "--input",
         metavar="NAME=FILE.npy",
-        type=_named_file,
+        type=Argument(key_value("NAME=FILE.npy, such as 'x=x.npy'", at_first=True)),
         action="append",
         default=[],
         help="an input; may be repeated. Those not given are made up",
@@ -146,13 +146,6 @@ def _compiled_name(arguments: argparse.Namespace) -> str:
     return f"{Path(arguments.model).stem}.so"
 
 
-def _named_file(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise argparse.ArgumentTypeError(f"expected NAME=FILE.npy, such as 'x=x.npy', got {text!r}")
-    return name, path
-
-
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of placing that were given, as keywords of `HeteroPlace`.
 
@@ -197,12 +190,10 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.output:
         write_arrays(arguments.output, ran.outputs)
-    if arguments.json:
-        print_json(_to_json(program, ran))
-        return
-    print(_text(program.origin, ran))
-    if arguments.output:
-        print(f"outputs: {arguments.output}")
+    written = written_text(outputs=arguments.output)
+    show(
+        arguments, lambda: _to_json(program, ran), lambda: f"{_text(program.origin, ran)}{written}"
+    )
 
 
 def _run_program(
@@ -226,10 +217,9 @@ def _check_unsigned(model: Path, arguments: argparse.Namespace) -> None:
 
 def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said about compiling what is compiled."""
-    refused = [f"--{MODEL_RENAMED.get(name, name).replace('_', '-')}" for name in options]
-    for flag in ("cluster", "input-shapes", "batch", "fix", "ignore-annotations", "rebuild"):
-        if getattr(arguments, flag.replace("-", "_")) not in (None, False, []):
-            refused.append(f"--{flag}")
+    flags = ("cluster", "input-shapes", "batch", "fix", "ignore-annotations", "rebuild")
+    refused = given_flags(arguments, flags)
+    refused += [f"--{MODEL_RENAMED.get(name, name).replace('_', '-')}" for name in options]
     if refused:
         raise HeteroPlaceError(
             f"{model}: is compiled already; {', '.join(sorted(refused))} for compiling would "
@@ -240,8 +230,7 @@ def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Na
 def _is_library(path: Path) -> bool:
     if not path.is_file():
         raise FrontendError(f"{path}: {why_no_file(path)}; give an ONNX model or a compiled file")
-    with path.open("rb") as file:
-        return file.read(len(ELF_MAGIC)) == ELF_MAGIC
+    return is_library(path)
 
 
 def run_compile(arguments: argparse.Namespace) -> None:
@@ -262,23 +251,22 @@ def run_compile(arguments: argparse.Namespace) -> None:
         model, input_sizes(arguments), cluster, options, arguments, log
     )
     executable.export_library(output, with_source=arguments.with_source)
-    if arguments.json:
-        print_json(
-            {
-                "file": output,
-                "bytes": Path(output).stat().st_size,
-                "seconds": round(about.seconds, 3),
-                "solution": solution_json(executable.solution),
-                **({"stages": list(map(asdict, log.times))} if arguments.stages else {}),
-            }
-        )
-        return
-    if arguments.stages:
-        print(f"{stage_table(log.times)}\n")
-    print(executable.summary(_COSTLIEST * 2))
-    size = format_bytes(Path(output).stat().st_size)
-    command = shlex.join(["heteroplace", "run", output])
-    print(f"\ncompiled in {about.seconds:.1f} s: {output} ({size}); next: {command}")
+    size, command = Path(output).stat().st_size, shlex.join(["heteroplace", "run", output])
+    stages = f"{stage_table(log.times)}\n\n" if arguments.stages else ""
+    show(
+        arguments,
+        lambda: {
+            "file": output,
+            "bytes": size,
+            "seconds": round(about.seconds, 3),
+            "solution": solution_json(executable.solution),
+            **({"stages": list(map(asdict, log.times))} if arguments.stages else {}),
+        },
+        lambda: (
+            f"{stages}{executable.summary(_COSTLIEST * 2)}\n\ncompiled in "
+            f"{about.seconds:.1f} s: {output} ({format_bytes(size)}); next: {command}"
+        ),
+    )
 
 
 def _text(origin: str, ran: Ran) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from heteroplace.cli.shared import Parsers, add_command, add_json, print_json
+from heteroplace.cli.shared import Parsers, add_command, add_json, show
 from heteroplace.errors import MissingTVMError
 from heteroplace.tvm_wheel import (
     SOURCE_NAME,
@@ -64,7 +64,4 @@ def run(arguments: argparse.Namespace) -> None:
     if not has_relay:
         advice = "" if not arguments.check else "; run `heteroplace setup-tvm`"
         raise MissingTVMError(f"{told}{advice}")
-    if arguments.json:
-        print_json({"tvm": told, "relay": has_relay})
-    else:
-        print(told)
+    show(arguments, lambda: {"tvm": told, "relay": has_relay}, lambda: told)

@@ -1,12 +1,14 @@
-"""What several subcommands share: options and their values, checks of outputs, printing."""
+"""What commands share: arguments and their values, checks of outputs, text or JSON."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Any, TypeAlias
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TextIO, TypeAlias
 
 from heteroplace.costs.store import PATH_VARIABLE
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.output import check_writable as check_writable
 from heteroplace.files.output import json_text
 from heteroplace.written_files import WrittenFile
@@ -74,7 +76,14 @@ def add_output_file(
     parser: argparse._ActionsContainer, help: str, metavar: str = "FILE", **options: Any
 ) -> None:
     """Add -o and --output, a file that the command writes; `options`: as of `WrittenFile`."""
-    parser.add_argument("-o", "--output", action=WrittenFile, metavar=metavar, help=help, **options)
+    add_written(parser, "-o", "--output", help=help, metavar=metavar, **options)
+
+
+def add_written(
+    parser: argparse._ActionsContainer, *flags: str, metavar: str = "FILE", **options: Any
+) -> None:
+    """Add an argument that names a file to write; `options`: as of `WrittenFile`."""
+    parser.add_argument(*flags, action=WrittenFile, metavar=metavar, **options)
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -110,9 +119,64 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, no text and no tables")
 
 
+def progress_stream(arguments: argparse.Namespace) -> TextIO | None:
+    """Return where progress is shown; None: nowhere."""
+    return sys.stderr if arguments.progress or sys.stderr.isatty() else None
+
+
+def say(line: str) -> None:
+    """Say on stderr which step begins."""
+    print(f"{line} ...", file=sys.stderr, flush=True)
+
+
+def show(
+    arguments: argparse.Namespace, value: Callable[[], object], text: Callable[[], str]
+) -> None:
+    """Print what a command found out: with --json a value, else a text."""
+    if arguments.json:
+        print_json(value())
+    else:
+        print(text())
+
+
 def print_json(value: object) -> None:
     """Print a value as JSON."""
     print(json_text(value, indent=1))
+
+
+def given_flags(arguments: argparse.Namespace, flags: Iterable[str]) -> list[str]:
+    """Return which of some flags a command line gives, with their dashes."""
+    values = {flag: getattr(arguments, flag.replace("-", "_")) for flag in flags}
+    return [f"--{flag}" for flag, value in values.items() if value not in (None, False, [])]
+
+
+def check_kind(
+    arguments: argparse.Namespace, path: str, kind: str, uses: Mapping[str, Sequence[str]]
+) -> None:
+    """Raise HeteroPlaceError for a flag that is about files of other kinds than this one.
+
+    Parameters
+    ----------
+    uses
+        Flags by the kinds of file that they are about; others are about all.
+    """
+    known = uses.get(kind, ())
+    flags = dict.fromkeys(flag for of_kind in uses.values() for flag in of_kind)
+    others = given_flags(arguments, [flag for flag in flags if flag not in known])
+    if others:
+        raise HeteroPlaceError(
+            f"{path}: {', '.join(others)} would not be looked at: this is a {kind} file; leave "
+            f"that out"
+        )
+
+
+def written_text(**files: str | None) -> str:
+    """Return a line for each file that was written, with an end of line before it.
+
+    >>> written_text(plan="plan.json", trace=None)
+    '\\nplan: plan.json'
+    """
+    return "".join(f"\n{what}: {path}" for what, path in files.items() if path)
 
 
 def plural(number: int, noun: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable
 
-from heteroplace.cli.shared import Parsers, add_command, print_json
+from heteroplace.cli.shared import Parsers, add_command, check_kind, print_json
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
@@ -24,6 +24,13 @@ from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.registry import load_plugin
 from heteroplace.report.tables import device_table, format_table, memory_text, solution_headline
+
+_USES = {
+    "plan": ("graph", "cluster"),
+    "costs": ("task", "device"),
+    "model": ("program", "trusted-key", "routes"),
+}
+"""Flags by the kind of file that they are about."""
 
 
 def add_commands(commands: Parsers) -> None:
@@ -110,22 +117,11 @@ def text_of_file(path: str, arguments: argparse.Namespace) -> str:
 
 
 def _check_options(path: str, kind: str, arguments: argparse.Namespace) -> None:
+    check_kind(arguments, path, kind, _USES)
     if kind == "plan" and (arguments.graph is None or arguments.cluster is None):
         raise HeteroPlaceError(
             f"{path}: a plan file can be shown only with --graph and --cluster, which it refers to"
         )
-    for flag, value in (("--graph", arguments.graph), ("--cluster", arguments.cluster)):
-        if kind != "plan" and value is not None:
-            raise HeteroPlaceError(f"{path}: {flag} is for a plan file; this is a {kind} file")
-    if kind != "costs" and (arguments.task is not None or arguments.device is not None):
-        raise HeteroPlaceError(f"{path}: --task and --device choose costs; this is a {kind} file")
-    for flag, value in (
-        ("--program", arguments.program),
-        ("--trusted-key", arguments.trusted_key),
-        ("--routes", arguments.routes),
-    ):
-        if kind != "model" and value:
-            raise HeteroPlaceError(f"{path}: {flag} needs a compiled model; this is a {kind} file")
 
 
 def _chosen(

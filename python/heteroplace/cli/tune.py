@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from heteroplace.cli.shared import (
     add_command,
     add_output,
     add_store,
-    print_json,
+    progress_stream,
+    show,
 )
 from heteroplace.machine.local import open_cluster
 from heteroplace.options import Argument, duration
@@ -74,8 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_model(model)
     cluster = open_cluster(arguments.cluster)
     builder = importlib.import_module(BUILDER)
-    is_shown = arguments.progress or sys.stderr.isatty()
-    line = TuneLine(StatusLine(sys.stderr if is_shown else None, _LOG_PERIOD_S), arguments.budget)
+    line = TuneLine(StatusLine(progress_stream(arguments), _LOG_PERIOD_S), arguments.budget)
 
     def show_outlook(outlook: Any) -> None:
         line.close()
@@ -95,10 +94,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     finally:
         line.close()
-    if arguments.json:
-        print_json(report.to_json())
-    else:
-        print(report.text())
+    show(arguments, report.to_json, report.text)
 
 
 class TuneLine:

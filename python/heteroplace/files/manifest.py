@@ -6,7 +6,9 @@ It is one part of the file; `src/exec/file/parts.h` has the others, and reads it
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,6 +26,12 @@ FORMAT_VERSION = 5
 """Version of the manifest, and of the file that holds it (`kFileFormat` of exec/file/parts.h)."""
 
 ELF_MAGIC = b"\x7fELF"
+
+
+def is_library(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file is a shared library, as compiled files are."""
+    with Path(path).open("rb") as file:
+        return file.read(len(ELF_MAGIC)) == ELF_MAGIC
 
 
 _Port = tuple[str, tuple[Count, ...], str]

@@ -236,7 +236,7 @@ def test_wrong_usage_is_code_2(files, arguments):
     [
         (["check", "cluster.json", "--cluster", "no.json"], "--cluster would not be looked at"),
         (["check", "graph.json", "--graph", "graph.json"], "this is a graph file"),
-        (["show", "graph.json", "--cluster", "no.json"], "--cluster is for a plan file"),
+        (["show", "graph.json", "--cluster", "no.json"], "--cluster would not be looked at"),
         ([*PLACE, "--max-memory", "gpu0=1", "--max-memory", "gpu0=2"], "'gpu0' is given twice"),
     ],
 )

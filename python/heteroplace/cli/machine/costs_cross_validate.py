@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from heteroplace.cli.graph_problem import read_costs
-from heteroplace.cli.shared import Parsers, add_command, add_problem, print_json
+from heteroplace.cli.shared import Parsers, add_command, add_json, add_problem, show
 from heteroplace.costs.cross_validation import (
     Trial,
     cross_validate,
@@ -30,9 +30,7 @@ def add_cross_validate(commands: Parsers) -> None:
     )
     add_problem(parser)
     parser.add_argument("--no-ops", action="store_true", help="leave out the errors by type of op")
-    parser.add_argument(
-        "--json", action="store_true", help="print every prediction as JSON, no tables"
-    )
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -40,16 +38,17 @@ def run(arguments: argparse.Namespace) -> None:
     cluster, read = open_cluster(arguments.cluster), load_graph(arguments.graph)
     costs = read_costs(arguments.costs, read, cluster)
     validation = cross_validate(read.graph, cluster, costs)
-    if arguments.json:
-        value = {
+    show(
+        arguments,
+        lambda: {
             "by_device": [_to_json(t, read.graph, cluster) for t in validation.by_device],
             "by_kernel": [_to_json(t, read.graph, cluster) for t in validation.by_kernel],
-        }
-        print_json(value)
-        return
-    print(cost_sources_line(costs))
-    print()
-    print(cross_validation_table(cluster, validation, not arguments.no_ops))
+        },
+        lambda: (
+            f"{cost_sources_line(costs)}\n\n"
+            f"{cross_validation_table(cluster, validation, not arguments.no_ops)}"
+        ),
+    )
 
 
 def _to_json(trial: Trial, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:

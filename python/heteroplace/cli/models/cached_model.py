@@ -140,17 +140,9 @@ def compile_onnx(
     """Compile a model with its progress shown; parameters as of `compile_model`."""
     check_model(model)
     builder = importlib.import_module(BUILDER)
-    line, say = progress_of(arguments)
-    try:
+    is_annotated = not arguments.ignore_annotations
+    with progress_of(arguments) as say:
         found: tuple[Executable, About, Digests] = builder.compile_model(
-            model,
-            sizes,
-            cluster,
-            options,
-            say,
-            is_annotated=not arguments.ignore_annotations,
-            log=log,
+            model, sizes, cluster, options, say, is_annotated=is_annotated, log=log
         )
-    finally:
-        line.close()
     return found

@@ -18,7 +18,7 @@ import numpy as np
 from heteroplace.cli.models.arrays import Arrays
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.frontends import frontend_of
-from heteroplace.options import named_pairs
+from heteroplace.options import key_value, named_pairs
 from heteroplace.run.array_files import read_array
 
 
@@ -70,18 +70,12 @@ def left_inputs(given: Arrays, sizes: InputSizes) -> dict[str, Any]:
 
 def fixed_value(text: str) -> tuple[str, Any]:
     """Read NAME=VALUE of --fix: a number, a list of numbers as JSON, or a file of one array."""
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, such as 'sr=16000', got {text!r}")
+    name, value = key_value("NAME=VALUE, such as 'sr=16000'", at_first=True)(text)
     if value.endswith(".npy"):
-        try:
-            return name, read_array(value).tolist()
-        except HeteroPlaceError as err:
-            raise argparse.ArgumentTypeError(str(err)) from err
+        return name, read_array(value).tolist()
     try:
-        found = json.loads(value)
+        return name, json.loads(value)
     except json.JSONDecodeError as err:
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f"{text!r}: expected a number, a list such as [1,2], or a file .npy after {name}="
         ) from err
-    return name, found

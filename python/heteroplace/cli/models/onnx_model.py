@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from heteroplace.cli.models.given_inputs import fixed_value
-from heteroplace.cli.shared import print_json
+from heteroplace.cli.shared import add_written, progress_stream
 from heteroplace.errors import FrontendError
 from heteroplace.files.no_file import why_no_file
 from heteroplace.frontends import frontend_of
 from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
-from heteroplace.options import count
+from heteroplace.options import Argument, count
 from heteroplace.progress import StatusLine
 from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.report.tables import (
@@ -26,7 +26,6 @@ from heteroplace.report.tables import (
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import OBJECTIVES
 from heteroplace.tvm_bridge import require_tvm
-from heteroplace.written_files import WrittenFile
 
 BUILDER = "heteroplace.cli.models.model_builder"
 """What places and compiles; loaded when that is asked for, as it needs TVM."""
@@ -40,9 +39,9 @@ def add_annotation_options(parser: argparse.ArgumentParser, *, writes: bool) -> 
         help="do not keep nodes on the devices that the model names for them (IR version 11)",
     )
     if writes:
-        parser.add_argument(
+        add_written(
+            parser,
             "--annotate-onnx",
-            action=WrittenFile,
             metavar="FILE.onnx",
             help="write the model with the device of each node, which Netron shows",
         )
@@ -65,7 +64,7 @@ def add_input_sizes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fix",
         metavar="NAME=VALUE",
-        type=fixed_value,
+        type=Argument(fixed_value),
         action="append",
         default=[],
         help="make an input a constant: a number, [1,2] or a file .npy; may be repeated. It is no "
@@ -83,24 +82,30 @@ def check_model(path: Path) -> None:
     MissingPackageError
         TVM or onnx is not installed.
     """
+    check_model_file(path)
+    check_importer(path)
+
+
+def check_model_file(path: Path) -> None:
+    """Raise FrontendError unless there is such a file."""
     if not path.is_file():
         raise FrontendError(f"{path}: {why_no_file(path)}; give the path of an ONNX model")
+
+
+def check_importer(path: Path) -> None:
+    """Raise MissingPackageError unless TVM and what reads this kind of model are installed."""
     require_tvm()
     frontend_of(path).check_installed()
 
 
-def progress_of(arguments: argparse.Namespace) -> tuple[StatusLine, Callable[[str], None]]:
-    """Return the line on which progress is shown, and what says something there."""
-    line = StatusLine(sys.stderr if arguments.progress or sys.stderr.isatty() else None)
-    return line, lambda text: line.say(f"{text} ...")
-
-
-def print_solution(solution: Solution, *, is_json: bool) -> None:
-    """Print what there is to know of a solution, or its JSON."""
-    if is_json:
-        print_json(solution_json(solution))
-    else:
-        print(solution_text(solution))
+@contextmanager
+def progress_of(arguments: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+    """Yield what shows the step that begins, on a line that is wiped at the end."""
+    line = StatusLine(progress_stream(arguments))
+    try:
+        yield lambda text: line.say(f"{text} ...")
+    finally:
+        line.close()
 
 
 def solution_text(solution: Solution) -> str:

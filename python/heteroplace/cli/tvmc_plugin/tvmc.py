@@ -18,7 +18,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from heteroplace.cli.tvmc_plugin.tvmc_errors import guarded, report
+from heteroplace.cli.main import report
+from heteroplace.cli.tvmc_plugin.tvmc_errors import guarded
 from heteroplace.cli.tvmc_plugin.tvmc_options import moved_option
 from heteroplace.command_parser import options_of, unknown_options
 from heteroplace.entry import INTERRUPTED

@@ -21,7 +21,7 @@ from heteroplace import pipeline
 from heteroplace.cli.models.input_shapes import as_options, plain_shapes
 from heteroplace.cli.models.model_builder import check_costs
 from heteroplace.cli.models.onnx_model import solution_text
-from heteroplace.cli.shared import check_writable
+from heteroplace.cli.shared import check_writable, say
 from heteroplace.cli.tvmc_plugin import tvmc_options
 from heteroplace.cli.tvmc_plugin.tvmc_errors import LOADER_ERRORS, Command, one_line
 from heteroplace.cli.tvmc_plugin.tvmc_tuning import tuned
@@ -97,7 +97,7 @@ def compile_placed(arguments: argparse.Namespace) -> None:
     ):
         mod = apply_graph_transforms(mod, parse_graph_transform_args(arguments))
         solver = SolverRecord()
-        options |= {"params": params, "progress": _say, "solver_progress": solver}
+        options |= {"params": params, "progress": say, "solver_progress": solver}
         if arguments.placement_dry_run:
             given = pass_config(context, CONFIG_PREFIX) | options
             _, solution = pipeline.place(mod, cluster, *read_options(given))
@@ -148,7 +148,7 @@ def _build(
     mod: tvm.IRModule, arguments: argparse.Namespace, progress: Sequence[SolverPoint] = ()
 ) -> None:
     """Compile a module that is placed, and write the file."""
-    _say("compiling")
+    say("compiling")
     executable = heteroplace.build(mod)
     if executable.verification is not None:
         print(executable.verification.text, flush=True)
@@ -207,7 +207,3 @@ def _load_onnx(
         imported = frontend_of(path).import_file(Path(path), shapes=plain_shapes(input_shapes))
     print("\n  ".join((f"imported {path}", *imported.report)), flush=True)
     return imported.mod, imported.params
-
-
-def _say(line: str) -> None:
-    print(f"{line} ...", file=sys.stderr, flush=True)

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
-import traceback
 from collections.abc import Callable
 
-from heteroplace.cli.main import error_text, exit_code
-from heteroplace.errors import HeteroPlaceError
-from heteroplace.interrupts import Interrupts
-from heteroplace.terminal import ends_quietly
+from heteroplace.cli.main import report, reported
 from heteroplace.tvm_bridge import require_tvm
 
 Command = Callable[[argparse.Namespace], int]
@@ -36,28 +31,14 @@ def guarded(command: Command) -> Command:
     """
 
     def run(arguments: argparse.Namespace) -> int:
+        is_verbose = arguments.verbose > 0
         try:
-            with Interrupts():
-                code = command(arguments)
-            sys.stdout.flush()  # so that a closed pipe is noticed here
-            return code
-        except (HeteroPlaceError, ImportError, OSError) as fault:
-            if isinstance(fault, BrokenPipeError) and ends_quietly():
-                return 0
-            return report(fault, str(fault), arguments.verbose > 0)
+            return reported(lambda: command(arguments), is_verbose=is_verbose)
         except require_tvm().TVMError as fault:
             text = f"TVM failed: {one_line(fault)} (-v shows where)"
-            return report(fault, text, arguments.verbose > 0)
+            return report(fault, text, is_verbose=is_verbose)
 
     return run
-
-
-def report(fault: Exception, text: str, is_verbose: bool) -> int:
-    """Print `text`, after the traceback of `fault` if asked for; return the exit code."""
-    if is_verbose:
-        traceback.print_exception(fault)
-    print(error_text(fault, text), file=sys.stderr)
-    return exit_code(fault)
 
 
 def one_line(fault: BaseException) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from heteroplace.cli.shared import add_written
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster import ready_made_clusters
 from heteroplace.files.fields.kinds import read_known_file
@@ -17,7 +18,6 @@ from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.options import Option, options_of
 from heteroplace.place_options import OPTION_CLASSES, read_options
-from heteroplace.written_files import WrittenFile
 
 _OPTIONS: dict[str, Option] = {o.name: o for cls in OPTION_CLASSES for o in options_of(cls)}
 """What `--placement-option` takes, by name."""
@@ -56,15 +56,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="option of the pass HeteroPlace, such as solver=heft or 'pin=nn.conv2d=gpu0'; may be "
         f"repeated. Keys: {', '.join(_OPTIONS)}. `heteroplace compile --help` explains each",
     )
-    group.add_argument(
-        "--placement-plan-out", action=WrittenFile, metavar="FILE", help="write the plan (JSON)"
-    )
-    group.add_argument(
-        "--placement-report",
-        action=WrittenFile,
-        metavar="FILE",
-        help="write a page that shows the plan (HTML)",
-    )
+    add_written(group, "--placement-plan-out", help="write the plan (JSON)")
+    add_written(group, "--placement-report", help="write a page that shows the plan (HTML)")
     group.add_argument(
         "--placement-dry-run",
         action="store_true",
@@ -113,10 +106,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="of a file for several hosts, which is run by one rank each (mpiexec -n 2 tvmc run): "
         "the host of each rank; else in the order of the cluster",
     )
-    group.add_argument(
+    add_written(
+        group,
         "--placement-trace",
-        action=WrittenFile,
-        metavar="FILE",
         help="record all runs, print how busy each queue was, and write a trace for "
         "https://ui.perfetto.dev",
     )

@@ -28,7 +28,7 @@ from heteroplace.cli.tvmc_plugin.tvmc_options import (
     given_options,
 )
 from heteroplace.errors import ExecutionError, HeteroPlaceError
-from heteroplace.files.manifest import ELF_MAGIC
+from heteroplace.files.manifest import is_library
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import busy_table, device_table, placement_table
 from heteroplace.run.array_files import read_arrays
@@ -46,7 +46,8 @@ def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
     def run(arguments: argparse.Namespace) -> int:
         given = given_options(parser, argv, arguments)
         # TVM's driver writes archives, never a bare library: a library is ours, or an error.
-        if not _is_library(Path(arguments.PATH)):
+        path = Path(arguments.PATH)
+        if not (path.is_file() and is_library(path)):
             ours = {name for name in given if name.startswith("placement")}
             if ours:
                 raise HeteroPlaceError(
@@ -173,10 +174,3 @@ def _profile(executor: Executor) -> str:
     return "\n\n".join(
         table(solution.graph, solution.cluster, solution.plan, timeline) for table in tables
     )
-
-
-def _is_library(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(ELF_MAGIC)) == ELF_MAGIC

@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
+from heteroplace.cli.models.onnx_model import check_importer, check_model_file
 from heteroplace.cli.shared import (
     Parsers,
     add_cluster,
     add_command,
     add_output,
     add_output_file,
+    add_written,
     check_writable,
-    print_json,
+    progress_stream,
+    say,
+    show,
+    written_text,
 )
-from heteroplace.errors import FrontendError, ShardingError
-from heteroplace.files.no_file import why_no_file
+from heteroplace.errors import ShardingError
 from heteroplace.files.sharding import save_sharding
-from heteroplace.frontends import frontend_of
 from heteroplace.machine.local import open_cluster
 from heteroplace.options import add_arguments, count, read_arguments
-from heteroplace.tvm_bridge import require_tvm
-from heteroplace.written_files import WrittenFile
 
 _SHARDER = "heteroplace.parts.parallel.shard_model"
 _OPTIONS = "heteroplace.parts.parallel.sharding.options"
@@ -66,12 +65,8 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument(
         "--top", type=count, default=_TOP, metavar="N", help=f"rows of the table; default: {_TOP}"
     )
-    parser.add_argument(
-        "--csv",
-        action=WrittenFile,
-        metavar="FILE",
-        help="table of all rows; those that it has already are not simulated again",
-    )
+    help = "table of all rows; those that it has already are not simulated again"
+    add_written(parser, "--csv", help=help)
     add_output_file(parser, "write the plan (JSON), for tvmc compile --placement")
     add_output(parser)
 
@@ -87,12 +82,10 @@ def run(arguments: argparse.Namespace) -> None:
     """
     options = _options(arguments)
     model = Path(arguments.model)
-    if not model.is_file():
-        raise FrontendError(f"{model}: {why_no_file(model)}; give the path of an ONNX model")
+    check_model_file(model)
     check_writable(arguments.output, arguments.csv)
     cluster = open_cluster(arguments.cluster)
-    require_tvm()
-    frontend_of(model).check_installed()
+    check_importer(model)
     sharder, table = importlib.import_module(_SHARDER), importlib.import_module(_TABLE)
     found = sharder.shard_file(
         model,
@@ -103,13 +96,12 @@ def run(arguments: argparse.Namespace) -> None:
     )
     if arguments.output:
         save_sharding(found.grid.best.record, arguments.output)
-    if arguments.json:
-        print_json(table.to_json(found))
-        return
-    print(table.text(found, arguments.top))
-    for what, written in (("rows", arguments.csv), ("plan", arguments.output)):
-        if written:
-            print(f"{what}: {written}")
+    written = written_text(rows=arguments.csv, plan=arguments.output)
+    show(
+        arguments,
+        lambda: table.to_json(found),
+        lambda: table.text(found, arguments.top) + written,
+    )
 
 
 def _options(arguments: argparse.Namespace) -> Any:
@@ -120,10 +112,6 @@ def _options(arguments: argparse.Namespace) -> Any:
         given.setdefault("optimizer", _OPTIMIZER)
     elif "optimizer" in given:
         raise ShardingError("--optimizer is about training; add --train, or leave it out")
-    if arguments.progress or sys.stderr.isatty():
-        given["progress"] = _say
+    if progress_stream(arguments) is not None:
+        given["progress"] = say
     return options.read_shard_options(given)
-
-
-def _say(line: str) -> None:
-    print(f"{line} ...", file=sys.stderr, flush=True)

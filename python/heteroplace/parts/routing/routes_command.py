@@ -8,16 +8,19 @@ from pathlib import Path
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
+    add_json,
     add_output_file,
+    add_written,
     check_writable,
+    given_flags,
     plural,
-    print_json,
+    show,
 )
 from heteroplace.errors import RoutingError
 from heteroplace.files.route_profile import save_route_profile
 from heteroplace.files.routes import LEVELS, RoutesWriter
 from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile, RouterShape
-from heteroplace.options import add_arguments, count, from_arguments
+from heteroplace.options import Argument, add_arguments, count, from_arguments
 from heteroplace.parts.routing.dynamic.profile import (
     ProfileBuilder,
     merge_profiles,
@@ -29,7 +32,6 @@ from heteroplace.parts.routing.dynamic.specialise import mean_active
 from heteroplace.parts.routing.dynamic.speculation import predict
 from heteroplace.parts.routing.dynamic.traces import TraceOptions, synthesise
 from heteroplace.report.tables import format_table
-from heteroplace.written_files import WrittenFile
 
 _RECORDS = ".jsonl"
 _MAX_BRANCHES_SHOWN = 8
@@ -46,14 +48,9 @@ def add_commands(commands: Parsers) -> None:
         "count them (JSON).",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    show = add_command(
-        actions,
-        "show",
-        "show how routers are used",
-        run_show,
-    )
-    show.add_argument("file", metavar="FILE", help="a recording or a profile")
-    show.add_argument("--json", action="store_true", help="print one JSON object, no table")
+    table = add_command(actions, "show", "show how routers are used", run_show)
+    table.add_argument("file", metavar="FILE", help="a recording or a profile")
+    add_json(table)
     merge = add_command(
         actions,
         "merge",
@@ -64,7 +61,7 @@ def add_commands(commands: Parsers) -> None:
     )
     merge.add_argument("files", nargs="+", metavar="FILE", help="recordings or profiles")
     add_output_file(merge, "profile (JSON)", required=True)
-    merge.add_argument("--json", action="store_true", help="print one JSON object, no text")
+    add_json(merge)
     check = add_command(
         actions,
         "check",
@@ -75,7 +72,7 @@ def add_commands(commands: Parsers) -> None:
     check.add_argument(
         "--like", metavar="FILE", help="a recording or profile of the model that it must be of"
     )
-    check.add_argument("--json", action="store_true", help="print one JSON object, no text")
+    add_json(check)
     _add_synthesise(actions)
 
 
@@ -88,7 +85,7 @@ def _add_synthesise(actions: Parsers) -> None:
         description="Make up decisions with stated skew and co-activation, as a recording "
         "(FILE.jsonl) or as its profile.",
     )
-    parser.add_argument("file", action=WrittenFile, metavar="FILE", help="what to write")
+    add_written(parser, "file", help="what to write")
     parser.add_argument(
         "--like", metavar="FILE", help="take model and routers from a recording or a profile"
     )
@@ -98,30 +95,24 @@ def _add_synthesise(actions: Parsers) -> None:
         ("cells", 256, "cells that each decides about"),
     ):
         parser.add_argument(
-            f"--{flag}", type=_count, metavar="N", help=f"{what}; default: {default}"
+            f"--{flag}", type=Argument(count), metavar="N", help=f"{what}; default: {default}"
         )
     parser.add_argument(
         "--level", type=int, choices=LEVELS, default=2, help="1: loads alone; default: 2"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, no text")
+    add_json(parser)
     add_arguments(parser, TraceOptions)
-
-
-def _count(text: str) -> int:
-    try:
-        return count(text)
-    except ValueError as fault:
-        raise argparse.ArgumentTypeError(str(fault)) from fault
 
 
 def run_show(arguments: argparse.Namespace) -> None:
     """Print a row per router, or JSON."""
     profile = read_profile(arguments.file)
-    if arguments.json:
-        routers = [_router_to_json(router) for router in profile.routers]
-        print_json({"model": profile.model_digest, "routers": routers})
-        return
-    print(profile_text(profile))
+    routers = map(_router_to_json, profile.routers)
+    show(
+        arguments,
+        lambda: {"model": profile.model_digest, "routers": list(routers)},
+        lambda: profile_text(profile),
+    )
 
 
 def run_merge(arguments: argparse.Namespace) -> None:
@@ -171,7 +162,7 @@ def run_synthesise(arguments: argparse.Namespace) -> None:
 
 def _routers(arguments: argparse.Namespace) -> tuple[str, tuple[RouterShape, ...]]:
     """The model's digest and its routers."""
-    given = [f"--{name}" for name in ("routers", "branches", "cells") if getattr(arguments, name)]
+    given = given_flags(arguments, ("routers", "branches", "cells"))
     if arguments.like is not None:
         if given:
             raise RoutingError(f"{', '.join(given)}: --like says that; leave it out, or --like")
@@ -190,19 +181,14 @@ def profile_text(profile: RouteProfile) -> str:
 
 
 def _say(arguments: argparse.Namespace, path: str, profile: RouteProfile, text: str) -> None:
-    if not arguments.json:
-        print(text)
-        return
-    runs = max((router.num_runs for router in profile.routers), default=0)
-    print_json(
-        {
-            "file": path,
-            "model": profile.model_digest,
-            "routers": len(profile.routers),
-            "runs": runs,
-            "transitions": len(profile.transitions),
-        }
-    )
+    value = {
+        "file": path,
+        "model": profile.model_digest,
+        "routers": len(profile.routers),
+        "runs": max((router.num_runs for router in profile.routers), default=0),
+        "transitions": len(profile.transitions),
+    }
+    show(arguments, lambda: value, lambda: text)
 
 
 def described_profile(profile: RouteProfile) -> str:
