@@ -173,11 +173,11 @@ def _check_of_graph(arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said of a task graph that is for models."""
     flags = ["annotate-onnx", "ignore-annotations", "input-shapes", "batch", "fix"]
     flags += [MODEL_RENAMED.get(name, name).replace("_", "-") for name in MODEL_OPTIONS]
-    given = given_flags(arguments, flags)
-    if given:
+    others = given_flags(arguments, flags)
+    if others:
         raise HeteroPlaceError(
-            f"{', '.join(given)}: for ONNX models only; leave it out, or give a model (model.onnx) "
-            f"in place of --graph"
+            f"{', '.join(others)}: for ONNX models only; leave it out, or give a model "
+            f"(model.onnx) in place of --graph"
         )
 
 

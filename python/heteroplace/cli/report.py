@@ -104,7 +104,7 @@ def _beside(file: str) -> str:
 
 def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None:
     size, headline = Path(output).stat().st_size, solution_headline(solution)
-    told = f"report: {output} ({size / 1e6:.2f} MB); open it in a browser"
+    written = f"report: {output} ({size / 1e6:.2f} MB); open it in a browser"
     show(
         arguments,
         lambda: {
@@ -114,7 +114,7 @@ def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None
             "notes": solution_notes(solution),
             "solution": solution_json(solution),
         },
-        lambda: "\n".join(filter(None, (headline, notes_text(solution), told))),
+        lambda: "\n".join(filter(None, (headline, notes_text(solution), written))),
     )
 
 

@@ -160,9 +160,8 @@ def check_kind(
     uses
         Flags by the kinds of file that they are about; others are about all.
     """
-    known = uses.get(kind, ())
     flags = dict.fromkeys(flag for of_kind in uses.values() for flag in of_kind)
-    others = given_flags(arguments, [flag for flag in flags if flag not in known])
+    others = given_flags(arguments, [flag for flag in flags if flag not in uses.get(kind, ())])
     if others:
         raise HeteroPlaceError(
             f"{path}: {', '.join(others)} would not be looked at: this is a {kind} file; leave "

@@ -120,9 +120,9 @@ def say_what_was_meant(
         command = next((word for word in argv if word in commands.choices), None)
         unknown = [word for word in message.split() if word.startswith("-")]
         if command is not None and message.startswith("unrecognized arguments") and unknown:
-            known = options_of(commands.choices[command])
+            flags = options_of(commands.choices[command])
             moved = filter(None, (moved_option(word, argv) for word in unknown))
-            message = next(moved, None) or unknown_options(unknown, known)
+            message = next(moved, None) or unknown_options(unknown, flags)
         fail(message)
 
     parser.error = error  # type: ignore[method-assign]

@@ -176,7 +176,7 @@ def read_pairs(texts: Iterable[str]) -> dict[str, Any]:
     SolverError
         A value is wrong, or options clash.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
@@ -188,14 +188,14 @@ def read_pairs(texts: Iterable[str]) -> dict[str, Any]:
                 f"{did_you_mean(name, _OPTIONS)}; it has: {', '.join(_OPTIONS)}"
             )
         if entry.join is not None:
-            found.setdefault(name, []).append(value)
+            options.setdefault(name, []).append(value)
             continue
         try:
-            found[name] = entry.parse(value)
+            options[name] = entry.parse(value)
         except ValueError as err:
             raise HeteroPlaceError(f"{_OPTION_FLAG} {text}: {err}") from err
-    read_options(found)  # wrong values are told before anything slow
-    return found
+    read_options(options)  # wrong values are told before anything slow
+    return options
 
 
 def moved_option(flag: str, argv: Sequence[str]) -> str:
