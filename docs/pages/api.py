@@ -15,8 +15,8 @@ _WHOLE = ("costs", "files", "machine", "measure", "model", "questions", "report"
           "simulate")  # fmt: skip
 """Folders whose modules are all told, with those below them."""
 _MODULES = {
-    "": ("errors", "hetero_place", "loading", "options", "place_options", "stats",
-         "tvm_bridge"),
+    "": ("errors", "frontends", "hetero_place", "loading", "options", "place_options", "registry",
+         "stats", "tvm_bridge"),
     "demo": ("networks",),
     "lower": ("executable",),
     "coarsen": ("breakpoints", "coarse", "fusion_rules", "topo"),
@@ -25,6 +25,7 @@ _MODULES = {
     "relay.annotate": ("reader", "sharded", "writer"),
     "relay.axes": ("rules",),
     "parts.kernels.tuned": ("tuner",),
+    "parts.hosts": ("machines", "messages", "mpi", "ranked_executor"),
     "parts.onnx": ("importer", "imported_model"),
     "parts.routing.find": ("find_routers",),
     "parts.routing.relay": ("api", "cells", "decision", "dense", "loops", "passes", "protocols"),
