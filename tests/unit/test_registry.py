@@ -17,6 +17,7 @@ CORE = tuple(Stage[str](name, "", "heteroplace.stats:median") for name in ("firs
 ADDED = (
     AddedStage(Stage[str]("second", "", "heteroplace.stats:median"), before="last"),
     AddedStage(Stage[str]("third", "", "heteroplace.stats:median"), before="last"),
+    AddedStage(Stage[str]("end", "", "heteroplace.stats:median"), before=None),
 )
 UNPLACED = (AddedStage(Stage[str]("lost", "", "heteroplace.stats:median"), before="nowhere"),)
 TWICE = (AddedStage(Stage[str]("first", "", "heteroplace.stats:median"), before="last"),)
@@ -75,7 +76,7 @@ def test_added_stages_stand_before_the_stage_that_they_name(
 ) -> None:
     installed.append(("part", f"{__name__}:ADDED"))
     names = [stage.name for stage in with_added_stages(CORE, "seam")]
-    assert names == ["first", "second", "third", "last"]
+    assert names == ["first", "second", "third", "last", "end"]
 
 
 @pytest.mark.parametrize(
