@@ -18,7 +18,7 @@ from heteroplace.command_parser import CommandParser, leaves
 from heteroplace.entry import INTERRUPTED
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
 from heteroplace.interrupts import Interrupts
-from heteroplace.registry import load_plugin, plugins
+from heteroplace.registry import load_plugin, load_plugins, plugins
 from heteroplace.terminal import ends_quietly, printable_streams
 
 EXIT_CODES = (
@@ -126,12 +126,15 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
         "-v", "--verbose", action="store_true", help="show the traceback of an error"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    names = command_names() if command is None else (command,)
-    for module in dict.fromkeys(_COMMANDS[name] for name in names if name in _COMMANDS):
-        importlib.import_module(f"{_CLI}.{module}").add_commands(commands)
-    for name in names:
-        if name not in _COMMANDS:
-            load_plugin("commands", name)(commands)
+    modules = _COMMANDS.values() if command is None else (_COMMANDS.get(command),)
+    for module in dict.fromkeys(modules):
+        if module is not None:
+            importlib.import_module(f"{_CLI}.{module}").add_commands(commands)
+    if command is None:
+        for add_commands in load_plugins("commands").values():
+            add_commands(commands)
+    elif command not in _COMMANDS:
+        load_plugin("commands", command)(commands)
     for leaf in leaves(parser):
         if isinstance(leaf, CommandParser):
             leaf.root = make_parser
