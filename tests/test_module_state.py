@@ -17,8 +17,8 @@ REGISTRIES = {
     "SOLVERS",
 }
 """Filled when they are made, and by whoever adds an entry of his own."""
-LATE_CONSTANTS = {"_by_name", "why_no_gurobi"}
-"""Functions without arguments whose result is a constant that takes long to make."""
+LATE_CONSTANTS = {"_by_name", "_of_others", "_of_parts", "plugins", "why_no_gurobi"}
+"""Functions whose result is a constant that takes long to make, as which packages are installed."""
 _CHANGES = {
     *("append", "add", "update", "setdefault", "pop", "popitem", "clear", "extend", "insert"),
     *("remove", "discard", "move_to_end", "appendleft"),

@@ -45,8 +45,8 @@ def check_types(
         hint, value = hints[entry.attribute], values[entry.attribute]
         if not _takes(hint, value):
             expected = f"[{value!r}]" if _takes(hint, [value]) else _name(hint)
-            if entry.metavar is not None and "|" in entry.metavar:
-                expected += f" ({entry.metavar})"
+            if entry.placeholder is not None and "|" in entry.placeholder:
+                expected += f" ({entry.placeholder})"
             faults.append(f"{entry.name} is {value!r}; expected {expected}")
     if faults:
         raise error(f"{owner}: {'; '.join(faults)}")

@@ -30,7 +30,7 @@ class Option:
     """Name of the field."""
     default: Any
     help: str
-    metavar: str | None
+    metavar: str | Callable[[], str] | None
     choices: Callable[[], Sequence[str]] | None
     """The values there are; called late, as some are known only then."""
     parse: Callable[[str], Any]
@@ -45,13 +45,18 @@ class Option:
         """Return the name as a command line has it, without the dashes before it."""
         return self.name.replace("_", "-")
 
+    @property
+    def placeholder(self) -> str | None:
+        """Return what stands for the value in help texts; None: argparse's own."""
+        return self.metavar() if callable(self.metavar) else self.metavar
+
 
 def option(
     default: Any,
     help: str,
     *,
     name: str | None = None,
-    metavar: str | None = None,
+    metavar: str | Callable[[], str] | None = None,
     choices: Callable[[], Sequence[str]] | None = None,
     parse: Callable[[str], Any] = str,
     join: Callable[[Sequence[Any]], Any] | None = None,
@@ -69,7 +74,7 @@ def option(
     name
         As users write it; None: as the field.
     metavar
-        What stands for the value in help texts.
+        What stands for the value in help texts; a function returns it where that is known late.
     choices
         Returns the texts that it takes; None: any.
     parse, join, action
@@ -160,7 +165,7 @@ def add_arguments(
             *flags,
             type=Argument(entry.parse),
             action=entry.action or ("store" if entry.join is None else "append"),
-            metavar=entry.metavar,
+            metavar=entry.placeholder,
             choices=None if entry.choices is None else list(entry.choices()),
             help=f"{entry.help}{'; may be repeated' if entry.join else ''}{shown}".replace(
                 "%", "%%"

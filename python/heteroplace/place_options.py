@@ -24,6 +24,7 @@ from heteroplace.options import (
     pair,
     pairs,
 )
+from heteroplace.registry import added_plugins
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
@@ -35,7 +36,19 @@ COST_MODELS = {
     "predict": "heteroplace.measure.cost_models.predicted:PredictedCosts",
     "estimate": "heteroplace.measure.cost_models.estimated:EstimatedCosts",
 }
-"""By name; a new one is one more line. Tables and files have no name: see `choose_cost_model`."""
+"""Ours by name; a new one is one more line. Tables and files have no name: see
+`choose_cost_model`."""
+
+
+def cost_model_names() -> tuple[str, ...]:
+    """Return the names of our cost models, then of those that packages register.
+
+    Raises
+    ------
+    PluginError
+        A package registers a name of ours, or two packages register one name.
+    """
+    return (*COST_MODELS, *added_plugins("cost_models", COST_MODELS))
 
 
 VERIFY_MODES = ("auto", "on", "off")
@@ -87,7 +100,7 @@ class PlaceOptions:
         "devices that are here and predict the others; estimate: from sizes and peak speeds, "
         "which are measured where the cluster has none and the cores are here; or a "
         "cost table (JSON)",
-        metavar=f"{'|'.join(COST_MODELS)}|FILE",
+        metavar=lambda: f"{'|'.join(cost_model_names())}|FILE",
     )
     missing: str = option(
         "refuse",
@@ -210,12 +223,13 @@ class PlaceOptions:
                 f"weights_budget={self.weights_budget!r} is given without routes, which say what "
                 f"is likely to be used: give routes=FILE, or run relay.transform.PreloadWeights"
             )
-        if self.missing != "refuse" and isinstance(self.costs, str) and self.costs in COST_MODELS:
+        is_model = isinstance(self.costs, str) and self.costs in cost_model_names()
+        if self.missing != "refuse" and is_model:
             raise SolverError(
                 f"missing={self.missing!r} says what to do about what a given cost table does not "
                 f"know, and costs={self.costs!r} is none; leave it out, or give costs=FILE"
             )
-        measures = self.costs in _MEASURING if isinstance(self.costs, str) else False
+        measures = is_model and self.costs != "estimate"
         if self.inputs is not None and not measures and self.missing != "measure":
             raise SolverError(
                 f"inputs are what kernels are measured with, and costs={self.costs!r} measures "

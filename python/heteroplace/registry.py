@@ -11,18 +11,49 @@ A value is imported when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from configparser import ConfigParser
+from collections.abc import Collection, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import PluginError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _PARTS = Path(__file__).parent / "parts"
 _PREFIX = "heteroplace."
+_ENTRY_POINT, _ENTRY_POINTS = "importlib.metadata:EntryPoint", "importlib.metadata:entry_points"
+"""Loaded late: it takes as long as all the rest that `heteroplace --version` loads."""
+_PARSER = "configparser:ConfigParser"
+
+
+@cache
+def _of_others() -> tuple[EntryPoint, ...]:
+    """Return the entry points of installed packages in our groups; reading them takes 10 ms."""
+    found = load_entry(_ENTRY_POINTS)()
+    groups = sorted(group for group in found.groups if group.startswith(_PREFIX))
+    return tuple(
+        entry
+        for group in groups
+        for entry in sorted(found.select(group=group), key=lambda entry: entry.name)
+    )
+
+
+@cache
+def _of_parts() -> tuple[EntryPoint, ...]:
+    """Return what our own parts register; a part whose folder was left out registers nothing."""
+    entries = []
+    for file in sorted(_PARTS.glob("*/entry_points.txt")):
+        parser = load_entry(_PARSER)(delimiters=("=",))
+        parser.optionxform = str  # names keep their case
+        parser.read_string(file.read_text(encoding="utf-8"), source=str(file))
+        for group in parser.sections():
+            for name, value in parser.items(group):
+                entries.append(load_entry(_ENTRY_POINT)(name, value, group))
+    return tuple(entries)
 
 
 @cache
@@ -41,15 +72,60 @@ def plugins(seam: str) -> Mapping[str, EntryPoint]:
     """
     by_name: dict[str, EntryPoint] = {}
     group = _PREFIX + seam
-    entries = [*_of_parts(group), *entry_points(group=group)]
+    entries = [entry for entry in (*_of_parts(), *_of_others()) if entry.group == group]
     for entry in sorted(entries, key=lambda entry: entry.name):
         other = by_name.setdefault(entry.name, entry)
         if other.value != entry.value:
             raise PluginError(
-                f"two packages register {entry.name!r} in the group {group!r}: {other.value} and "
-                f"{entry.value}; uninstall one of them"
+                f"two packages register {entry.name!r} in the group {group!r}: "
+                f"{_described(other)} and {_described(entry)}; uninstall one of them"
             )
     return MappingProxyType(by_name)
+
+
+def added_plugins(seam: str, own: Collection[str]) -> Mapping[str, EntryPoint]:
+    """Return the entry points of a seam for which the core has a table too.
+
+    Parameters
+    ----------
+    own
+        The names in that table, which no package may take.
+
+    Raises
+    ------
+    PluginError
+        A package registers one of these names; also see `plugins`.
+    """
+    added = plugins(seam)
+    for name, entry in added.items():
+        if name in own:
+            raise PluginError(
+                f"{_described(entry)} is registered as {name!r} in the group {_PREFIX + seam!r}, "
+                f"and heteroplace has its own {name!r}; uninstall that package, or rename its entry"
+            )
+    return added
+
+
+def plugins_of_others() -> tuple[tuple[str, EntryPoint], ...]:
+    """Return each entry point in a group of ours that another package registers, with its seam."""
+    return tuple((entry.group.removeprefix(_PREFIX), entry) for entry in _of_others())
+
+
+def own_seams() -> frozenset[str]:
+    """Return the seams that parts of ours plug into."""
+    return frozenset(entry.group.removeprefix(_PREFIX) for entry in _of_parts())
+
+
+def package_of(entry: EntryPoint) -> str:
+    """Return the package that registers an entry point, with its version; "": it is not known."""
+    package = getattr(entry, "dist", None)
+    return "" if package is None else f"{package.metadata['Name']} {package.version}"
+
+
+def _described(entry: EntryPoint) -> str:
+    """The value of an entry point and its package, for a message."""
+    package = package_of(entry)
+    return f"{entry.value} of the package {package}" if package else entry.value
 
 
 def load_plugin(seam: str, name: str) -> Any:
@@ -69,10 +145,11 @@ def load_plugin(seam: str, name: str) -> Any:
     entry = known[name]
     try:
         return entry.load()
-    except (ImportError, AttributeError) as err:
+    except Exception as err:  # someone else's module may raise anything while it is imported
         raise PluginError(
             f"the entry point {name!r} of the group {_PREFIX + seam!r} cannot be loaded from "
-            f"{entry.value}: {err}; install the package again, or uninstall it"
+            f"{_described(entry)}: {type(err).__name__}: {err}; install the package again, or "
+            f"uninstall it"
         ) from err
 
 
@@ -85,14 +162,3 @@ def load_plugins(seam: str) -> Mapping[str, Any]:
         See `plugins` and `load_plugin`.
     """
     return {name: load_plugin(seam, name) for name in plugins(seam)}
-
-
-def _of_parts(group: str) -> Iterator[EntryPoint]:
-    """Yield what our own parts register; a part whose folder was left out registers nothing."""
-    for file in sorted(_PARTS.glob("*/entry_points.txt")):
-        parser = ConfigParser(delimiters=("=",))
-        parser.optionxform = str  # type: ignore[assignment,method-assign]
-        parser.read_string(file.read_text(encoding="utf-8"), source=str(file))
-        if parser.has_section(group):
-            for name, value in parser.items(group):
-                yield EntryPoint(name, value, group)

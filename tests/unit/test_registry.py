@@ -11,7 +11,7 @@ import pytest
 from heteroplace import registry
 from heteroplace.errors import PluginError
 from heteroplace.pipeline.stage import AddedStage, Stage, with_added_stages
-from heteroplace.registry import load_plugin, load_plugins, plugins
+from heteroplace.registry import load_plugin, plugins
 
 CORE = tuple(Stage[str](name, "", "heteroplace.stats:median") for name in ("first", "last"))
 ADDED = (
@@ -25,13 +25,11 @@ TWICE = (AddedStage(Stage[str]("first", "", "heteroplace.stats:median"), before=
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
-    """Names and values of the entry points that seem to be installed."""
+    """Names and values of the entry points of other packages; parts have none."""
     entries: list[tuple[str, str]] = []
-    monkeypatch.setattr(
-        registry,
-        "entry_points",
-        lambda group: [EntryPoint(name, value, group) for name, value in entries],
-    )
+    others = lambda: tuple(EntryPoint(*entry, "heteroplace.seam") for entry in entries)  # noqa: E731
+    monkeypatch.setattr(registry, "_of_others", others)
+    monkeypatch.setattr(registry, "_of_parts", tuple)
     plugins.cache_clear()
     yield entries
     plugins.cache_clear()
@@ -60,15 +58,19 @@ def test_two_packages_with_one_name_are_refused(installed: list[tuple[str, str]]
 
 
 def test_a_part_registers_in_a_file_of_its_folder(
-    installed: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "part").mkdir()
     text = "[heteroplace.other]\nx = a:b\n\n[heteroplace.seam]\nHere = heteroplace.stats:median\n"
     (tmp_path / "part" / "entry_points.txt").write_text(text)
     (tmp_path / "empty").mkdir()
     monkeypatch.setattr(registry, "_PARTS", tmp_path)
-    installed.append(("there", "heteroplace.stats:quantile"))
-    assert list(load_plugins("seam")) == ["Here", "there"]
+    entries = registry._of_parts.__wrapped__()
+    assert [(entry.group, entry.name) for entry in entries] == [
+        ("heteroplace.other", "x"),
+        ("heteroplace.seam", "Here"),
+    ]
+    assert entries[1].load().__name__ == "median"
 
 
 def test_added_stages_stand_before_the_stage_that_they_name(

@@ -1,5 +1,5 @@
 """`heteroplace doctor` and `completion`: what of this machine is usable, what is missing, and how
-to get it; a completion script for a shell."""
+to get it; which plugins are installed; a completion script for a shell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -23,6 +23,7 @@ from heteroplace.errors import (
     CostStoreUnavailableError,
     HeteroPlaceError,
     MissingPackageError,
+    PluginError,
     cause_of,
     error_types,
 )
@@ -31,15 +32,25 @@ from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.gpu import has_nvidia_driver, read_gpus
 from heteroplace.model.units import format_bytes
 from heteroplace.nvrtc import has_tensor_cores, load_nvrtc, nvrtc_version
+from heteroplace.place_options import cost_model_names
+from heteroplace.registry import load_plugin, own_seams, package_of, plugins_of_others
 from heteroplace.report.tables import format_table
+from heteroplace.solve import SOLVERS
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 
-OK, LACKS, NONE = "ok", "missing", "none"
-"""It is there; it is not, and something does not work without it; it is not, and need not be."""
+OK, LACKS, NONE, BROKEN = "ok", "missing", "none", "broken"
+"""It is there; it is not, and something does not work without it; it is not, and need not be; it is
+there and cannot be used."""
 SHELLS = ("bash", "zsh", "tcsh")
 _CACHE_REMEDY = "set XDG_CACHE_HOME to a folder of yours"
 _MAIN, _SHTAB = "heteroplace.cli.main", "shtab"
 """Imported when they are asked for: `main` loads this module, and shtab may be missing."""
+_LIST_NAMES: Mapping[str, Callable[[], Collection[str]]] = {
+    "solvers": lambda: SOLVERS,
+    "cost_models": cost_model_names,
+    "commands": lambda: importlib.import_module(_MAIN).command_names(),
+}
+"""A seam that has names of ours -> all its names, or a PluginError where two are the same."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ class Finding:
 
     name: str
     state: str
-    """OK, LACKS or NONE."""
+    """OK, LACKS, NONE or BROKEN."""
     found: str
     """What is there; else what does not work without it."""
     remedy: str = ""
@@ -230,6 +241,22 @@ def _folders() -> Iterator[Finding]:
         )
 
 
+def _plugins() -> Iterator[Finding]:
+    """A row for each entry point of another package; each is loaded. Our own parts have none."""
+    for seam, entry in plugins_of_others():
+        name, package = f"{entry.name} in heteroplace.{seam}", package_of(entry)
+        try:
+            if seam not in (seams := {*_LIST_NAMES, *own_seams()}):
+                near = did_you_mean(seam, sorted(seams))
+                raise PluginError(f"{package} uses a group that heteroplace does not read{near}")
+            len(_LIST_NAMES[seam]() if seam in _LIST_NAMES else ())
+            load_plugin(seam, entry.name)
+        except PluginError as err:
+            yield Finding(name, BROKEN, str(err), f"pip uninstall {package.partition(' ')[0]}")
+        else:
+            yield Finding(name, OK, package)
+
+
 def _bytes_of(path: Path) -> int:
     """What a file, or all files of a folder, hold."""
     files = path.rglob("*") if path.is_dir() else [path]
@@ -247,6 +274,7 @@ _CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _gpus,
     _others,
     _folders,
+    _plugins,
 )
 
 

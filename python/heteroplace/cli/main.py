@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 import heteroplace
 from heteroplace.command_parser import CommandParser, leaves
 from heteroplace.entry import INTERRUPTED
-from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
+from heteroplace.errors import HeteroPlaceError, InfeasibleError, PluginError, SolverLimitError
 from heteroplace.interrupts import Interrupts
-from heteroplace.registry import load_plugin, load_plugins, plugins
+from heteroplace.registry import added_plugins, load_plugin
 from heteroplace.terminal import ends_quietly, printable_streams
 
 EXIT_CODES = (
@@ -45,13 +45,13 @@ _COMMANDS = {
     "completion": "doctor",
     "setup-tvm": "setup_tvm",
     "costs": "costs",
-    "tune": "tune",
 }
 """Each subcommand, and the module of this folder that adds it with `add_commands(subparsers)`; it
 sets `run`, which takes the parsed arguments and returns nothing. Only the one that is called is
-loaded, by `main`, which answers Ctrl-C. Parts add subcommands by the seam `commands`: a name, and
-such a function."""
-
+loaded, by `main`, which answers Ctrl-C. Parts and other packages register such a function as an
+entry point of `heteroplace.commands`, by the name of the subcommand."""
+_SEAM = "commands"
+_DOCTOR = "doctor"
 
 _VERSION = f"heteroplace {heteroplace.__version__}"
 
@@ -77,7 +77,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     if given == ["--version"]:  # which needs no command
         print(_VERSION)
         return 0
-    parsed = make_parser(_command_of(given)).parse_args(given)
+    try:
+        parsed = make_parser(_command_of(given)).parse_args(given)
+    except PluginError as fault:
+        return report(fault, str(fault), is_verbose=False)
     return reported(lambda: parsed.run(parsed), is_verbose=parsed.verbose)
 
 
@@ -105,17 +108,30 @@ def report(fault: Exception, text: str, *, is_verbose: bool) -> int:
 def _command_of(arguments: Sequence[str]) -> str | None:
     """The subcommand that is called; None: there is none, or it is not known."""
     words = (word for word in arguments if not word.startswith("-"))
-    found = next(words, None)
-    return found if found in command_names() else None
+    word = next(words, None)
+    # The doctor says what is wrong with a plugin, so it is reached whatever plugins there are.
+    return word if word == _DOCTOR or word in command_names() else None
 
 
 def command_names() -> tuple[str, ...]:
-    """Return the names of all subcommands, those of parts last."""
-    return (*_COMMANDS, *plugins("commands"))
+    """Return the names of all subcommands: those of the core, then those of plugins.
+
+    Raises
+    ------
+    PluginError
+        A package registers a name of ours, or two packages register one name.
+    """
+    return (*_COMMANDS, *added_plugins(_SEAM, _COMMANDS))
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, or of one command alone."""
+    """Return the parser of the whole command line, or of one command alone.
+
+    Raises
+    ------
+    PluginError
+        The package that registers a command cannot be loaded.
+    """
     parser = CommandParser(
         prog="heteroplace",
         description="Place a network over the processors of a machine.",
@@ -126,15 +142,17 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
         "-v", "--verbose", action="store_true", help="show the traceback of an error"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    modules = _COMMANDS.values() if command is None else (_COMMANDS.get(command),)
-    for module in dict.fromkeys(modules):
-        if module is not None:
-            importlib.import_module(f"{_CLI}.{module}").add_commands(commands)
-    if command is None:
-        for add_commands in load_plugins("commands").values():
-            add_commands(commands)
-    elif command not in _COMMANDS:
-        load_plugin("commands", command)(commands)
+    names = command_names() if command is None else (command,)
+    for module in dict.fromkeys(_COMMANDS[name] for name in names if name in _COMMANDS):
+        importlib.import_module(f"{_CLI}.{module}").add_commands(commands)
+    for name in names:
+        if name not in _COMMANDS:
+            load_plugin(_SEAM, name)(commands)
+            if name not in commands.choices:
+                raise PluginError(
+                    f"the plugin {name!r} of the group 'heteroplace.{_SEAM}' adds no command of "
+                    f"that name; rename its entry point or its command"
+                )
     for leaf in leaves(parser):
         if isinstance(leaf, CommandParser):
             leaf.root = make_parser

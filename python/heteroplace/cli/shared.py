@@ -11,6 +11,7 @@ from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.output import check_writable as check_writable
 from heteroplace.files.output import json_text
+from heteroplace.place_options import cost_model_names
 from heteroplace.written_files import WrittenFile
 
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -56,7 +57,8 @@ def add_problem(parser: argparse.ArgumentParser, *, may_be_model: bool = False) 
 
     `may_be_model`: an ONNX model may be given in place of the graph.
     """
-    words = ". Of a model: measure (default), isolated, predict, estimate or a file"
+    models = cost_model_names() if may_be_model else ()
+    words = f". Of a model: {', '.join(models)} or a file; default: measure"
     published = ", also in the form of Moirai or dnn-partitioning, with devices and times"
     parser.add_argument(
         "--graph",

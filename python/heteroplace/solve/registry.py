@@ -1,4 +1,7 @@
-"""The solvers by name. A new one is one more line of SOLVERS; it is loaded when it first solves."""
+"""A name -> the solver: one of ours, or one that a package registers as `heteroplace.solvers`.
+
+One more solver of ours is one more line of SOLVERS. Each is loaded when it first solves.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from heteroplace.entries import load_entry
-from heteroplace.errors import SolverError
+from heteroplace.errors import PluginError, SolverError
 from heteroplace.native.limits import check_items
+from heteroplace.registry import added_plugins, load_plugin
 from heteroplace.solve.coarsened import solve_coarsened
 from heteroplace.solve.problem import (
     COARSENINGS,
@@ -20,6 +24,7 @@ from heteroplace.solve.problem import (
     check_items_of,
 )
 
+_SEAM = "solvers"
 ITEMS = "items"
 """Key of the engines for several items."""
 
@@ -147,10 +152,18 @@ def _engines_of(name: str, options: SolveOptions) -> tuple[str, ...]:
 
 
 class SolverRegistry(MutableMapping[str, Solver]):
-    """All solvers by name, in the order they were added; gives a RegisteredSolver for each."""
+    """All solvers by name: ours, those of other packages, and those that the program adds."""
 
     def __init__(self, sources: Sequence[tuple[str, str]]) -> None:
         self._solvers = {name: RegisteredSolver(name, partial(_load, src)) for name, src in sources}
+        self._own = frozenset(self._solvers)
+
+    def _with_plugins(self) -> dict[str, RegisteredSolver]:
+        """All solvers; those of packages are looked up here, as `import heteroplace` needs none."""
+        for name in added_plugins(_SEAM, self._own):
+            if name not in self._solvers:
+                self._solvers[name] = RegisteredSolver(name, partial(_load_added, name))
+        return self._solvers
 
     def __setitem__(self, name: str, solver: Solver) -> None:
         self._solvers[name] = RegisteredSolver(name, lambda: solver)
@@ -159,18 +172,29 @@ class SolverRegistry(MutableMapping[str, Solver]):
         del self._solvers[name]
 
     def __getitem__(self, name: str) -> RegisteredSolver:
-        return self._solvers[name]
+        return self._with_plugins()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._solvers)
+        return iter(self._with_plugins())
 
     def __len__(self) -> int:
-        return len(self._solvers)
+        return len(self._with_plugins())
 
 
 def _load(source: str) -> Solver:
     """Make the solver of a "module:class"."""
     solver: Solver = load_entry(source)()
+    return solver
+
+
+def _load_added(name: str) -> Solver:
+    """Make the solver that a package registers."""
+    solver: Solver = load_plugin(_SEAM, name)()
+    if not callable(getattr(solver, "solve", None)):
+        raise PluginError(
+            f"the plugin {name!r} of the group 'heteroplace.{_SEAM}' makes a "
+            f"{type(solver).__name__}, which has no method solve(problem, options)"
+        )
     return solver
 
 

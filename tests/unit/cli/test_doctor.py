@@ -43,7 +43,7 @@ def test_each_thing_is_there_or_can_be_got(capsys: pytest.CaptureFixture[str]) -
     assert {"cores", "memory", "TVM", "C++ compiler", "onnx", "GPU driver", "mpi4py"} <= set(found)
     for each in found.values():
         assert each["found"]
-        assert each["state"] in (doctor.OK, doctor.LACKS, doctor.NONE)
+        assert each["state"] in (doctor.OK, doctor.LACKS, doctor.NONE, doctor.BROKEN)
         # A driver is not for heteroplace to install.
         assert each["state"] == doctor.OK or each["remedy"] or each["name"] == "GPU driver"
 

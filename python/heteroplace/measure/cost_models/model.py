@@ -23,7 +23,14 @@ from heteroplace.measure.interference import find_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.place_options import COST_MODELS, STORE_OFF, STORE_ON, CostSource
+from heteroplace.place_options import (
+    COST_MODELS,
+    STORE_OFF,
+    STORE_ON,
+    CostSource,
+    cost_model_names,
+)
+from heteroplace.registry import load_plugin
 from heteroplace.simulate.interference import Interference
 
 _LOG = logging.getLogger("heteroplace")
@@ -121,9 +128,20 @@ class CostModel(Protocol):
 
 
 def choose_cost_model(source: CostSource, options: CostOptions) -> CostModel:
-    """Return the cost model that a caller means."""
-    path = COST_MODELS.get(source, _TABLE) if isinstance(source, str) else _TABLE
-    model: CostModel = load_entry(path)(options, source)
+    """Return the cost model that a caller means.
+
+    Raises
+    ------
+    PluginError
+        The package that registers it cannot be loaded.
+    """
+    if not (isinstance(source, str) and source in cost_model_names()):
+        make = load_entry(_TABLE)
+    elif source in COST_MODELS:
+        make = load_entry(COST_MODELS[source])
+    else:
+        make = load_plugin("cost_models", source)
+    model: CostModel = make(options, source)
     return model
 
 
