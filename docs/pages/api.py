@@ -22,6 +22,8 @@ _MODULES = {
     "coarsen": ("breakpoints", "coarse", "fusion_rules", "topo"),
     "solve": ("explain", "feasibility", "judge", "network", "objective", "plan_in", "portfolio",
               "problem", "refinement", "registry"),
+    "solve.list": ("single", "solver"),
+    "native": ("list",),
     "relay.annotate": ("reader", "sharded", "writer"),
     "relay.axes": ("rules",),
     "parts.kernels.tuned": ("tuner",),
