@@ -40,6 +40,7 @@ NOT_LOADED = (
     "heteroplace.parts.onnx.importer",
     "heteroplace.parts.onnx.converters",
     "heteroplace.solve.report",
+    "heteroplace.solve.coarsened",
     "heteroplace.solve.batched.list_solver",
     "heteroplace.parts.routing",
 )

@@ -1,10 +1,20 @@
-"""Solvers: TaskGraph + Cluster + CostTable -> SolveResult."""
+"""Solvers: TaskGraph + Cluster + CostTable -> SolveResult.
 
-from heteroplace.solve.bounds import Bound, lower_bound
-from heteroplace.solve.explain import explain
-from heteroplace.solve.network import solve_network
+Commands read the names of solvers and their options from here, and mostly solve nothing. So the
+functions that solve, and bounds, are loaded at their first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from heteroplace.entries import load_entry
 from heteroplace.solve.problem import Problem, ProgressReport, SolveOptions, SolveResult
 from heteroplace.solve.registry import SOLVERS, Solver, get_solver
+
+if TYPE_CHECKING:
+    from heteroplace.solve.bounds import Bound, lower_bound
+    from heteroplace.solve.network import solve_network
 
 __all__ = [
     "SOLVERS",
@@ -14,8 +24,20 @@ __all__ = [
     "SolveOptions",
     "SolveResult",
     "Solver",
-    "explain",
     "get_solver",
     "lower_bound",
     "solve_network",
 ]
+
+_LATE = {
+    "Bound": "heteroplace.solve.bounds:Bound",
+    "lower_bound": "heteroplace.solve.bounds:lower_bound",
+    "solve_network": "heteroplace.solve.network:solve_network",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name of `_LATE`."""
+    if name not in _LATE:
+        raise AttributeError(f"module 'heteroplace.solve' has no attribute {name!r}")
+    return load_entry(_LATE[name])

@@ -13,7 +13,6 @@ from heteroplace.entries import load_entry
 from heteroplace.errors import PluginError, SolverError
 from heteroplace.native.limits import check_items
 from heteroplace.registry import added_plugins, load_plugin
-from heteroplace.solve.coarsened import solve_coarsened
 from heteroplace.solve.problem import (
     COARSENINGS,
     ENGINES,
@@ -25,6 +24,7 @@ from heteroplace.solve.problem import (
 )
 
 _SEAM = "solvers"
+_COARSENED = "heteroplace.solve.coarsened:solve_coarsened"
 ITEMS = "items"
 """Key of the engines for several items."""
 
@@ -112,7 +112,8 @@ class RegisteredSolver:
         if options.items > 1:
             check_items(options.items, problem.native.longest_ns, problem.native.most_bytes)
         if options.coarsening != COARSENINGS[0]:
-            return solve_coarsened(problem, options, self)
+            result: SolveResult = load_entry(_COARSENED)(problem, options, self)
+            return result
         return self._solver.solve(problem, options)
 
     def check(self, options: SolveOptions) -> None:
