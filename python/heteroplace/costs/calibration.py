@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from heteroplace.costs.link_fit import collective_from_samples
-from heteroplace.costs.work import Work
+from heteroplace.costs.work import TaskWork
 from heteroplace.model.collectives import CollectiveCosts
 
 _ROWS = (1, 16, 256, 4096)
@@ -30,13 +30,13 @@ TRANSFER_BYTES: tuple[int, ...] = (*_TINY_BYTES, *_LARGE_BYTES)
 """Sizes of the copies over a link, and of the collectives of each kind and number of members."""
 
 
-def product_work(m: int, k: int, n: int, element_bytes: int) -> Work:
+def product_work(m: int, k: int, n: int, element_bytes: int) -> TaskWork:
     """Return the work of a product (m, k) x (k, n) as the cost functions count it.
 
     >>> product_work(2, 3, 4, element_bytes=2)
-    Work(flops=48, bytes=36)
+    TaskWork(flops=48, bytes=36)
     """
-    return Work(2 * m * k * n, element_bytes * (m * k + k * n))
+    return TaskWork(2 * m * k * n, element_bytes * (m * k + k * n))
 
 
 def fit_collectives(

@@ -42,7 +42,7 @@ BY_KERNEL = (EQUAL_TASK, REGRESSION, CALIBRATED)
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class HeldOutCell:
     """A measured cell and what a method says about it without having seen it."""
 
     method: str
@@ -74,8 +74,8 @@ class Accuracy:
 class CrossValidation:
     """All trials of a table."""
 
-    by_device: tuple[Trial, ...]
-    by_kernel: tuple[Trial, ...]
+    by_device: tuple[HeldOutCell, ...]
+    by_kernel: tuple[HeldOutCell, ...]
 
 
 def cross_validate(graph: TaskGraph, cluster: Cluster, table: CostTable) -> CrossValidation:
@@ -96,8 +96,8 @@ def validate_methods(methods: Methods, samples: Sequence[Sample]) -> CrossValida
     of_device: dict[int, list[Sample]] = {}
     for sample in samples:
         of_device.setdefault(methods.alike[sample.device], []).append(sample)
-    by_device: list[Trial] = []
-    by_kernel: list[Trial] = []
+    by_device: list[HeldOutCell] = []
+    by_kernel: list[HeldOutCell] = []
     for own in of_device.values():
         chosen = _spaced(own)
         by_device += _trials(methods, chosen, BY_DEVICE, "device")
@@ -107,7 +107,7 @@ def validate_methods(methods: Methods, samples: Sequence[Sample]) -> CrossValida
 
 def _trials(
     methods: Methods, samples: Sequence[Sample], names: Sequence[str], left_out: str
-) -> list[Trial]:
+) -> list[HeldOutCell]:
     found = []
     # Kernels of one op and size get one answer from these methods; fits are made once for it.
     answers: dict[object, Guess | Refusal] = {}
@@ -123,12 +123,12 @@ def _trials(
             answer = answers[key]
             if isinstance(answer, Guess):
                 found.append(
-                    Trial(name, sample.task, sample.device, sample.op, answer.ns, sample.ns)
+                    HeldOutCell(name, sample.task, sample.device, sample.op, answer.ns, sample.ns)
                 )
     return found
 
 
-def accuracy(trials: Sequence[Trial]) -> Accuracy:
+def accuracy(trials: Sequence[HeldOutCell]) -> Accuracy:
     """Return how good at least one trial is."""
     errors = sorted(trial.error for trial in trials)
     # The smallest error that nine of ten do not exceed.
@@ -199,8 +199,8 @@ def cross_validation_table(
     return "\n\n".join(parts)
 
 
-def _rows(trials: Sequence[Trial], group: Callable[[Trial], str]) -> list[list[str]]:
-    groups: dict[tuple[str, str], list[Trial]] = {}
+def _rows(trials: Sequence[HeldOutCell], group: Callable[[HeldOutCell], str]) -> list[list[str]]:
+    groups: dict[tuple[str, str], list[HeldOutCell]] = {}
     for trial in trials:
         groups.setdefault((group(trial), trial.method), []).append(trial)
     names = list(dict.fromkeys(name for name, _ in groups))

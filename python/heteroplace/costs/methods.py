@@ -22,7 +22,7 @@ from heteroplace.costs.prediction.op_regression import (
 )
 from heteroplace.costs.prediction.wave_scaling import scale_by_waves
 from heteroplace.costs.roofline import Calibration, RatioSums, device_speeds, roofline_ns
-from heteroplace.costs.work import ALL_OPS, Work, main_dtype, op_types, task_work
+from heteroplace.costs.work import ALL_OPS, TaskWork, main_dtype, op_types, task_work
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import CostTable
@@ -54,7 +54,7 @@ class Sample:
     device: int
     batch: int
     op: str
-    work: Work
+    work: TaskWork
     ns: int
     """Above 0."""
 
@@ -84,7 +84,7 @@ def samples_of(graph: TaskGraph, cluster: Cluster, table: CostTable) -> list[Sam
     for batch, times, details in zip(table.batches, table.ns, table.detail_ids, strict=True):
         cell = 0
         for task_id, task in enumerate(graph.tasks):
-            work: Work | None = None
+            work: TaskWork | None = None
             for device in devices:
                 if times[cell] > 0 and is_true[details[cell]]:
                     work = work or task_work(graph, task_id, batch)
@@ -118,10 +118,10 @@ class Methods:
         self._shape_ids = _equal_tasks(graph)
         self._measured: dict[tuple[int, int], list[Sample]] = defaultdict(list)
         self._equal: dict[tuple[int, int, int], list[Sample]] = defaultdict(list)
-        self._times: dict[tuple[int, str], dict[Work, tuple[int, int]]] = defaultdict(dict)
+        self._times: dict[tuple[int, str], dict[TaskWork, tuple[int, int]]] = defaultdict(dict)
         """By group and type of op, for each size: sum of the times in ns, how many."""
-        self._ratios: dict[tuple[int, str, Work], RatioSums] = {}
-        self._works: dict[tuple[int, int], Work] = {}
+        self._ratios: dict[tuple[int, str, TaskWork], RatioSums] = {}
+        self._works: dict[tuple[int, int], TaskWork] = {}
         self._waves: dict[Hashable, float | str] = {}
         self._regressions: dict[tuple[int, str], OpRegression | None] = {}
         for sample in samples:
@@ -188,7 +188,7 @@ class Methods:
             return self._by_equal_task(task, device, batch)
         return self._by_regression(task, device, batch, left_out == "kernel")
 
-    def _work(self, task: int, batch: int) -> Work:
+    def _work(self, task: int, batch: int) -> TaskWork:
         if (task, batch) not in self._works:
             self._works[task, batch] = task_work(self.graph, task, batch)
         return self._works[task, batch]
@@ -224,7 +224,7 @@ class Methods:
         name = self.cluster.devices[sample.device].name
         return Guess(sample.ns * ratio, WAVES, f"wave scaling from {name}, time x{ratio:.2g}")
 
-    def _wave_ratio(self, src: int, dst: int, work: Work) -> float | str:
+    def _wave_ratio(self, src: int, dst: int, work: TaskWork) -> float | str:
         """Time on `dst` over time on `src`, or why that is not known."""
         key = (self.alike[src], self.alike[dst], work)
         if key not in self._waves:
@@ -262,7 +262,7 @@ class Methods:
             return Guess(ns, REGRESSION, reason) if ns > 0 else refusal
         return refusal
 
-    def _regression(self, group: int, key: str, without: Work | None) -> OpRegression | None:
+    def _regression(self, group: int, key: str, without: TaskWork | None) -> OpRegression | None:
         """The fit for a type of op; None: too few sizes were measured."""
         if without is None and (group, key) in self._regressions:
             return self._regressions[group, key]

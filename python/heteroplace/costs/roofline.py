@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from heteroplace.costs.device_figures import fill_device
-from heteroplace.costs.work import Work, main_dtype, op_types, task_work
+from heteroplace.costs.work import TaskWork, main_dtype, op_types, task_work
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
@@ -37,10 +37,10 @@ def device_speeds(device: Device, dtype: str = "float32") -> Speeds | None:
     return Speeds(filled.flops_per_second, filled.memory_bytes_per_second, device.launch_ns)
 
 
-def roofline_ns(work: Work, speeds: Speeds) -> int:
+def roofline_ns(work: TaskWork, speeds: Speeds) -> int:
     """Return max(flops / peak, bytes / bandwidth) + launch, rounded up to whole nanoseconds.
 
-    >>> roofline_ns(Work(4000, 1000), Speeds(10**9, 10**9, 50))
+    >>> roofline_ns(TaskWork(4000, 1000), Speeds(10**9, 10**9, 50))
     4050
     """
     compute_ns = -(-work.flops * 1_000_000_000 // speeds.flops_per_second)

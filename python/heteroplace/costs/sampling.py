@@ -19,7 +19,7 @@ from heteroplace.stats import half_spread, median, median_interval
 
 
 @dataclass(frozen=True)
-class Sample:
+class KernelSample:
     """One sample: some calls of a kernel in a row."""
 
     wall_ns: int
@@ -76,10 +76,10 @@ class Sampling:
     num_calls: int
     """Calls that each sample consists of."""
     options: SamplingOptions = field(default_factory=SamplingOptions)
-    _samples: list[Sample] = field(default_factory=list)
+    _samples: list[KernelSample] = field(default_factory=list)
     _total_ns: int = 0
 
-    def add(self, samples: Sequence[Sample]) -> None:
+    def add(self, samples: Sequence[KernelSample]) -> None:
         """Take more samples."""
         self._samples += samples
         self._total_ns += sum(sample.wall_ns for sample in samples)
@@ -133,15 +133,15 @@ class Sampling:
         return round(ns / self.num_calls)
 
 
-def undisturbed(samples: Sequence[Sample], lost_ratio: float) -> list[Sample]:
+def undisturbed(samples: Sequence[KernelSample], lost_ratio: float) -> list[KernelSample]:
     """Return the samples whose threads kept their cores, in the order given; at least half.
 
     The processor time per wall time of the best quarter is what the kernel has when nothing
     disturbs it, whatever its number of threads. If most samples lack a part of it, the half that
     lacks least is kept.
 
-    >>> undisturbed([Sample(10, 10), Sample(10, 10), Sample(25, 10)], 0.1)
-    [Sample(wall_ns=10, cpu_ns=10), Sample(wall_ns=10, cpu_ns=10)]
+    >>> undisturbed([KernelSample(10, 10), KernelSample(10, 10), KernelSample(25, 10)], 0.1)
+    [KernelSample(wall_ns=10, cpu_ns=10), KernelSample(wall_ns=10, cpu_ns=10)]
     """
     if any(sample.cpu_ns <= 0 for sample in samples):
         return list(samples)

@@ -10,7 +10,7 @@ ALL_OPS = ""
 """The type that stands for every op."""
 
 
-class Work(NamedTuple):
+class TaskWork(NamedTuple):
     """What one run of a task does."""
 
     flops: int
@@ -19,7 +19,7 @@ class Work(NamedTuple):
     """Weights, inputs and outputs, each moved once."""
 
 
-def task_work(graph: TaskGraph, task_id: int, batch: int = 1) -> Work:
+def task_work(graph: TaskGraph, task_id: int, batch: int = 1) -> TaskWork:
     """Return the work of `batch` items run together: weights are read once for all of them.
 
     Of a network with routers a batch is of cells: a task of a branch computes and moves its
@@ -38,7 +38,7 @@ def task_work(graph: TaskGraph, task_id: int, batch: int = 1) -> Work:
         is_whole = out_of > 1 and tensor.buffer is None
         moved += tensor.bytes if is_whole else -(-tensor.bytes * times // out_of)
     weight_bytes = task.weight_bytes + sum(num_bytes for _, num_bytes in task.weights)
-    return Work(-(-task.flops * times // out_of), weight_bytes + moved)
+    return TaskWork(-(-task.flops * times // out_of), weight_bytes + moved)
 
 
 def main_dtype(graph: TaskGraph) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 
-from heteroplace.costs.sampling import Sample, Sampling, SamplingOptions, Summary
+from heteroplace.costs.sampling import KernelSample, Sampling, SamplingOptions, Summary
 from heteroplace.native.execute import Executor
 
 HOT = "hot"
@@ -56,7 +56,7 @@ def sample_alone(executor: Executor, mode: str, options: SamplingOptions) -> Sum
     while sampling.ended_by() is None:
         walls, cpus = executor.sample(requested, num_calls, is_cold)
         pairs = zip(walls.tolist(), cpus.tolist(), strict=True)
-        sampling.add([Sample(wall_ns, cpu_ns) for wall_ns, cpu_ns in pairs])
+        sampling.add([KernelSample(wall_ns, cpu_ns) for wall_ns, cpu_ns in pairs])
         if time.perf_counter_ns() - begin >= options.max_ns:
             break
         requested = max(1, sampling.num_samples // _GROWTH_DIVISOR)

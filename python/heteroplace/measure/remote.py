@@ -20,7 +20,7 @@ import tvm
 from tvm import rpc
 
 from heteroplace.costs.measurement import Measurement
-from heteroplace.costs.sampling import Sample, Sampling, SamplingOptions, Summary
+from heteroplace.costs.sampling import KernelSample, Sampling, SamplingOptions, Summary
 from heteroplace.errors import ClusterError, ExecutionError
 from heteroplace.files.measurements import KernelKey
 from heteroplace.lower.kernels import KernelCall, KernelCalls
@@ -204,6 +204,6 @@ def _sample(
     sampling = Sampling(number, options)
     num_samples = options.min_samples
     while sampling.ended_by() is None:
-        sampling.add([Sample(ns * number, 0) for ns in times(num_samples, number)])
+        sampling.add([KernelSample(ns * number, 0) for ns in times(num_samples, number)])
         num_samples = max(1, sampling.num_samples // 4)
     return sampling.summary()

@@ -3,7 +3,7 @@
 import pytest
 
 from heteroplace.costs.cross_validation import (
-    Trial,
+    HeldOutCell,
     accuracy,
     cross_validate,
     cross_validation_table,
@@ -28,11 +28,13 @@ def validation():
 
 def test_accuracy_of_trials_worked_by_hand():
     errors = [0, 1, 2, 3, 4, 5, 6, 7, 8, 90]
-    trials = [Trial(PLAIN, i, 0, "op", 100 + e, 100) for i, e in enumerate(errors)]
+    trials = [HeldOutCell(PLAIN, i, 0, "op", 100 + e, 100) for i, e in enumerate(errors)]
     found = accuracy(trials)
     assert (found.num_trials, found.median_error, found.p90_error) == (10, 0.045, 0.08)
     assert found.spearman is None  # all measured times are equal
-    ranked = [Trial(PLAIN, i, 0, "op", p, m) for i, (p, m) in enumerate([(1, 5), (2, 6), (4, 7)])]
+    ranked = [
+        HeldOutCell(PLAIN, i, 0, "op", p, m) for i, (p, m) in enumerate([(1, 5), (2, 6), (4, 7)])
+    ]
     assert accuracy(ranked).spearman == 1.0
 
 

@@ -10,7 +10,7 @@ from heteroplace.costs.prediction.op_regression import (
     LinearCost,
     fit_op_regression,
 )
-from heteroplace.costs.work import Work
+from heteroplace.costs.work import TaskWork
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Link
 
@@ -19,9 +19,9 @@ FLOPS_PER_SECOND, BYTES_PER_SECOND, LAUNCH_NS = 1.25e14, 9e11, 1e4
 LAW = LinearCost(1e9 / FLOPS_PER_SECOND, 1e9 / BYTES_PER_SECOND, LAUNCH_NS)
 
 
-def product(m: int, k: int, n: int) -> Work:
+def product(m: int, k: int, n: int) -> TaskWork:
     """A product of float16 matrices, as DistIR counts it: the result's bytes are not moved."""
-    return Work(2 * m * k * n, 2 * (m * k + k * n))
+    return TaskWork(2 * m * k * n, 2 * (m * k + k * n))
 
 
 def test_product_of_matrices_as_in_distir():
@@ -30,7 +30,7 @@ def test_product_of_matrices_as_in_distir():
 
 def test_element_wise_op_as_in_distir():
     num_elements = 4096 * 8192
-    assert LAW.ns(Work(num_elements, 2 * num_elements)) == pytest.approx(8.483384e4, abs=0.1)
+    assert LAW.ns(TaskWork(num_elements, 2 * num_elements)) == pytest.approx(8.483384e4, abs=0.1)
 
 
 def test_send_as_in_distir():
@@ -68,29 +68,29 @@ def test_noisy_samples_of_a_good_design_identify_all_three():
 
 
 def test_coefficients_are_never_negative():
-    falling = [(Work(flops, 1000), 5000 - flops) for flops in (1000, 2000, 3000)]
+    falling = [(TaskWork(flops, 1000), 5000 - flops) for flops in (1000, 2000, 3000)]
     line = fit_op_regression(falling).line
     assert line.ns_per_flop == 0
     assert min(line.ns_per_byte, line.launch_ns) >= 0
 
 
 def test_extrapolation_is_measured_against_both_ends():
-    samples = [(Work(100 * i, 10 * i), 7.0 * i) for i in (1, 2, 4)]
+    samples = [(TaskWork(100 * i, 10 * i), 7.0 * i) for i in (1, 2, 4)]
     fit = fit_op_regression(samples)
-    assert fit.extrapolation(Work(100, 10)) == 1.0
-    assert fit.extrapolation(Work(300, 25)) == 1.0
-    assert fit.extrapolation(Work(1600, 40)) == MAX_EXTRAPOLATION
-    assert fit.extrapolation(Work(400, 400)) == 10.0
-    assert fit.extrapolation(Work(20, 10)) == 5.0
-    assert fit.extrapolation(Work(0, 10)) == math.inf
+    assert fit.extrapolation(TaskWork(100, 10)) == 1.0
+    assert fit.extrapolation(TaskWork(300, 25)) == 1.0
+    assert fit.extrapolation(TaskWork(1600, 40)) == MAX_EXTRAPOLATION
+    assert fit.extrapolation(TaskWork(400, 400)) == 10.0
+    assert fit.extrapolation(TaskWork(20, 10)) == 5.0
+    assert fit.extrapolation(TaskWork(0, 10)) == math.inf
 
 
 @pytest.mark.parametrize(
     "samples",
     [
         [],
-        [(Work(1, 1), 5.0), (Work(2, 1), 6.0)],
-        [(Work(1, 1), 5.0)] * 5,
+        [(TaskWork(1, 1), 5.0), (TaskWork(2, 1), 6.0)],
+        [(TaskWork(1, 1), 5.0)] * 5,
     ],
 )
 def test_too_few_sizes_are_refused(samples):

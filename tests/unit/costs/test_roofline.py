@@ -15,7 +15,7 @@ from heteroplace.costs.roofline import (
     estimate_costs,
     roofline_ns,
 )
-from heteroplace.costs.work import ALL_OPS, Work, main_dtype, task_work
+from heteroplace.costs.work import ALL_OPS, TaskWork, main_dtype, task_work
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
@@ -36,8 +36,8 @@ def cluster_of(**values):
 
 
 def test_bytes_are_weights_inputs_and_outputs(graph):
-    assert task_work(graph, 0) == Work(2000, 2000)
-    assert task_work(graph, 0, batch=3) == Work(6000, 600 + 3 * 1400)
+    assert task_work(graph, 0) == TaskWork(2000, 2000)
+    assert task_work(graph, 0, batch=3) == TaskWork(6000, 600 + 3 * 1400)
 
 
 def test_a_branch_computes_the_share_of_its_capacity_and_other_tasks_all():
@@ -56,7 +56,7 @@ def test_a_branch_computes_the_share_of_its_capacity_and_other_tasks_all():
     whole = task_work(routed, branch, 6)
     rows = whole.bytes - loads - routed.tasks[branch].weight_bytes
     # At a size between its capacities, and below them, a branch is at the next of its own.
-    half = Work(whole.flops // 2, whole.bytes - rows // 2)
+    half = TaskWork(whole.flops // 2, whole.bytes - rows // 2)
     assert [task_work(routed, branch, size) for size in (1, 2, 3, 4)] == [half] * 3 + [whole]
 
 
@@ -106,7 +106,7 @@ def test_half_precision_is_seen_by_bytes(graph):
     st.integers(1, 10**12),
 )
 def test_more_bandwidth_is_never_slower(flops, num_bytes, peak, bandwidth, more):
-    work = Work(flops, num_bytes)
+    work = TaskWork(flops, num_bytes)
     before = roofline_ns(work, Speeds(peak, bandwidth, 7))
     assert roofline_ns(work, Speeds(peak, bandwidth + more, 7)) <= before
 

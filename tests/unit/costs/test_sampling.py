@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from heteroplace.costs.sampling import (
-    Sample,
+    KernelSample,
     Sampling,
     SamplingOptions,
     Summary,
@@ -19,26 +19,26 @@ from heteroplace.errors import MissingCostError
 from heteroplace.stats import quantile
 
 
-def steady(true_ns: int = 10_000, seed: int = 0, noise: float = 0.01) -> Iterator[Sample]:
+def steady(true_ns: int = 10_000, seed: int = 0, noise: float = 0.01) -> Iterator[KernelSample]:
     """A kernel that nothing disturbs: its processor time is its wall time."""
     stream = random.Random(seed)
     while True:
         wall_ns = round(true_ns * (1 + noise * abs(stream.gauss())))
-        yield Sample(wall_ns, wall_ns)
+        yield KernelSample(wall_ns, wall_ns)
 
 
-def preempted(share: float, true_ns: int = 10_000, seed: int = 0) -> Iterator[Sample]:
+def preempted(share: float, true_ns: int = 10_000, seed: int = 0) -> Iterator[KernelSample]:
     """As `steady`, but in a share of the samples another program had the core for a while."""
     stream = random.Random(seed + 1)
     for sample in steady(true_ns, seed):
         lost_ns = round(stream.uniform(0.3, 5.0) * true_ns) if stream.random() < share else 0
-        yield Sample(sample.wall_ns + lost_ns, sample.cpu_ns)
+        yield KernelSample(sample.wall_ns + lost_ns, sample.cpu_ns)
 
 
 def sample_all(
-    stream: Iterable[Sample], options: SamplingOptions | None = None, num_calls: int = 1
+    stream: Iterable[KernelSample], options: SamplingOptions | None = None, num_calls: int = 1
 ) -> Summary:
-    """Sample one by one until the rule ends it."""
+    """Samples, one by one until the rule ends it."""
     sampling = Sampling(num_calls, options or SamplingOptions())
     iterator = iter(stream)
     while sampling.ended_by() is None:
@@ -77,24 +77,26 @@ def test_without_dropping_the_same_stream_would_be_slower() -> None:
 
 
 def test_half_of_the_samples_count_even_if_all_were_disturbed() -> None:
-    samples = [Sample(10_000 + 1_000 * lost, 10_000) for lost in range(21)]
+    samples = [KernelSample(10_000 + 1_000 * lost, 10_000) for lost in range(21)]
     kept = undisturbed(samples, 0.0)
     assert kept == samples[:11]
 
 
 def test_a_kernel_of_several_threads_is_judged_by_its_own_share() -> None:
-    both = [Sample(10_000, 19_000)] * 10
-    one_was_away = [Sample(15_000, 19_500)] * 3
+    both = [KernelSample(10_000, 19_000)] * 10
+    one_was_away = [KernelSample(15_000, 19_500)] * 3
     assert undisturbed(both + one_was_away, 0.1) == both
 
 
 def test_work_elsewhere_has_no_processor_time_and_is_kept_whole() -> None:
-    samples = [Sample(100, 0), Sample(300, 0), Sample(200, 0)]
+    samples = [KernelSample(100, 0), KernelSample(300, 0), KernelSample(200, 0)]
     assert undisturbed(samples, 0.1) == samples
 
 
 def test_two_speeds_are_told_by_spread_and_interval() -> None:
-    stream = (Sample(10_000 + 10_000 * (i % 2), 10_000 + 10_000 * (i % 2)) for i in range(10**6))
+    stream = (
+        KernelSample(10_000 + 10_000 * (i % 2), 10_000 + 10_000 * (i % 2)) for i in range(10**6)
+    )
     found = sample_all(stream, SamplingOptions(max_samples=60))
     assert found.ended_by == "samples"
     assert found.spread_ns == 5_000
@@ -102,7 +104,7 @@ def test_two_speeds_are_told_by_spread_and_interval() -> None:
 
 
 def test_a_drift_widens_the_interval_until_a_limit() -> None:
-    stream = (Sample(10_000 + 200 * i, 10_000 + 200 * i) for i in range(10**6))
+    stream = (KernelSample(10_000 + 200 * i, 10_000 + 200 * i) for i in range(10**6))
     found = sample_all(stream, SamplingOptions(max_samples=50))
     assert found.ended_by == "samples"
     assert found.wall_ns == 10_000 + 200 * 49 // 2
@@ -111,7 +113,7 @@ def test_a_drift_widens_the_interval_until_a_limit() -> None:
 
 def test_long_kernels_end_by_time_but_not_before_the_least_number() -> None:
     found = sample_all(
-        (Sample(10**9 * (1 + i % 3), 10**9 * (1 + i % 3)) for i in range(10**6)),
+        (KernelSample(10**9 * (1 + i % 3), 10**9 * (1 + i % 3)) for i in range(10**6)),
         SamplingOptions(max_ns=1),
     )
     assert found.ended_by == "time"
@@ -119,7 +121,7 @@ def test_long_kernels_end_by_time_but_not_before_the_least_number() -> None:
 
 
 def test_times_are_of_one_call() -> None:
-    found = sample_all((Sample(1_000, 900) for _ in range(100)), num_calls=10)
+    found = sample_all((KernelSample(1_000, 900) for _ in range(100)), num_calls=10)
     assert (found.wall_ns, found.cpu_ns, found.spread_ns) == (100, 90, 0)
 
 

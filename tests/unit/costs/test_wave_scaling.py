@@ -14,7 +14,7 @@ from heteroplace.costs.prediction.wave_scaling import (
     scale_by_waves,
     wave_size,
 )
-from heteroplace.costs.work import Work
+from heteroplace.costs.work import TaskWork
 from heteroplace.errors import MissingCostError
 
 ORIGIN = DeviceFigures(
@@ -35,17 +35,19 @@ def test_an_instance_worked_by_hand():
     # gamma = 1 - 10 / 40 = 0.75. 100 ns * (1/2)^0.75 * (40/160)^0.25 * (2)^0.25 = 50 ns.
     assert wave_size(ORIGIN) == 40  # 1024 / 256 = 4 blocks on each of 10
     assert wave_size(DESTINATION) == 160
-    assert scale_by_waves(100, ORIGIN, DESTINATION, Work(10_000, 1000)) == pytest.approx(50.0)
+    assert scale_by_waves(100, ORIGIN, DESTINATION, TaskWork(10_000, 1000)) == pytest.approx(50.0)
 
 
 def test_bound_by_memory_only_the_bandwidth_counts():
-    assert scale_by_waves(100, ORIGIN, DESTINATION, Work(0, 1000)) == pytest.approx(50.0)
+    assert scale_by_waves(100, ORIGIN, DESTINATION, TaskWork(0, 1000)) == pytest.approx(50.0)
 
 
 def test_bound_by_computing_waves_and_clock_count():
     # gamma -> 0: 100 ns * (1/4) * 2 = 50 ns as well, so take the clock away.
     same_clock = replace(DESTINATION, boost_clock_hz=10**9)
-    assert scale_by_waves(100, ORIGIN, same_clock, Work(10**12, 1)) == pytest.approx(25, rel=1e-6)
+    assert scale_by_waves(100, ORIGIN, same_clock, TaskWork(10**12, 1)) == pytest.approx(
+        25, rel=1e-6
+    )
 
 
 def test_a_known_pair_of_gpus():
@@ -54,7 +56,7 @@ def test_a_known_pair_of_gpus():
     v100, t4 = find_device("Tesla V100-SXM2-16GB"), find_device("T4")
     gamma = 8.1e12 / 320e9 / 200
     expected = 1000 * (900 / 320) ** gamma * (4 * 1530 / 1590) ** (1 - gamma)
-    assert scale_by_waves(1000, v100, t4, Work(100_000, 1000)) == pytest.approx(expected)
+    assert scale_by_waves(1000, v100, t4, TaskWork(100_000, 1000)) == pytest.approx(expected)
     assert expected == pytest.approx(3699.2, abs=0.1)
 
 
@@ -74,14 +76,14 @@ def test_a_block_that_does_not_fit_is_refused():
 
 def test_cpus_and_unknown_figures_are_refused():
     with pytest.raises(MissingCostError, match="Xeon Gold 6132 is no GPU"):
-        scale_by_waves(1, ORIGIN, find_device("Xeon Gold 6132"), Work(1, 1))
+        scale_by_waves(1, ORIGIN, find_device("Xeon Gold 6132"), TaskWork(1, 1))
     with pytest.raises(MissingCostError, match="bandwidth of origin is not known; the clock of o"):
         bare = replace(ORIGIN, memory_bytes_per_second=None, boost_clock_hz=None)
-        scale_by_waves(1, bare, DESTINATION, Work(1, 1))
+        scale_by_waves(1, bare, DESTINATION, TaskWork(1, 1))
     with pytest.raises(MissingCostError, match="peak speed of the latter is not known"):
-        scale_by_waves(1, ORIGIN, replace(ORIGIN, fp32_flops_per_second=None), Work(1, 1))
+        scale_by_waves(1, ORIGIN, replace(ORIGIN, fp32_flops_per_second=None), TaskWork(1, 1))
     with pytest.raises(MissingCostError, match="figures lack threads, blocks, registers or shared"):
-        scale_by_waves(1, ORIGIN, replace(ORIGIN, max_blocks_per_sm=None), Work(1, 1))
+        scale_by_waves(1, ORIGIN, replace(ORIGIN, max_blocks_per_sm=None), TaskWork(1, 1))
 
 
 @given(st.floats(0, 1e6), st.floats(1e-3, 1e6))
@@ -104,12 +106,12 @@ def test_more_bandwidth_at_the_same_ridge_is_never_slower(bandwidth, clock, ns, 
         memory_bytes_per_second=2 * base.memory_bytes_per_second,
         fp32_flops_per_second=2 * base.fp32_flops_per_second,
     )
-    work = Work(flops, num_bytes)
+    work = TaskWork(flops, num_bytes)
     assert scale_by_waves(ns, ORIGIN, better, work) <= scale_by_waves(ns, ORIGIN, base, work)
 
 
 @given(st.sampled_from([f for f in map(find_device, ("T4", "V100-SXM2", "H200"))]),
        st.integers(0, 10**12), st.integers(1, 10**9))  # fmt: skip
 def test_scaling_to_the_same_gpu_changes_nothing(figures, flops, num_bytes):
-    scaled = scale_by_waves(123.0, figures, figures, Work(flops, num_bytes))
+    scaled = scale_by_waves(123.0, figures, figures, TaskWork(flops, num_bytes))
     assert scaled == pytest.approx(123.0)

@@ -7,7 +7,7 @@ import argparse
 from heteroplace.cli.graph_problem import read_costs
 from heteroplace.cli.shared import Parsers, add_command, add_json, add_problem, show
 from heteroplace.costs.cross_validation import (
-    Trial,
+    HeldOutCell,
     cross_validate,
     cross_validation_table,
 )
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
     )
 
 
-def _to_json(trial: Trial, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
+def _to_json(trial: HeldOutCell, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
     return {
         "method": trial.method,
         "task": graph.tasks[trial.task].name,

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from heteroplace.costs.coverage import Beyond, Coverage
 from heteroplace.costs.prediction.op_regression import MAX_EXTRAPOLATION, LinearCost, OpRegression
 from heteroplace.costs.roofline import Speeds, device_speeds
-from heteroplace.costs.work import Work, op_types
+from heteroplace.costs.work import TaskWork, op_types
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
@@ -184,7 +184,7 @@ def line_ns(line: LinearCost, flops: IntArray, moved: IntArray, starts: IntArray
 def line_of(speeds: Speeds) -> LinearCost:
     """Return the line that known speeds of a device make.
 
-    >>> line_of(Speeds(10**9, 2 * 10**9, 50)).ns(Work(3, 4))
+    >>> line_of(Speeds(10**9, 2 * 10**9, 50)).ns(TaskWork(3, 4))
     55.0
     """
     return LinearCost(
@@ -339,7 +339,7 @@ class OpCosts:
                 is_far |= values > MAX_EXTRAPOLATION * most
                 is_far |= values * MAX_EXTRAPOLATION < least
             if is_far.any():
-                ends = (Work(int(end(flops)), int(end(moved))) for end in (np.min, np.max))
+                ends = (TaskWork(int(end(flops)), int(end(moved))) for end in (np.min, np.max))
                 found = Beyond(op, int(is_far.sum()), max(map(fit.extrapolation, ends)))
                 beyond[op] = max(beyond.get(op, found), found)
         return line_ns(line, flops, moved, work.launches[tasks])

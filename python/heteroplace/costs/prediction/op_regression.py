@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heteroplace.costs.work import Work
+from heteroplace.costs.work import TaskWork
 from heteroplace.errors import MissingCostError
 
 MAX_EXTRAPOLATION = 4.0
@@ -33,10 +33,10 @@ class LinearCost:
     ns_per_byte: float
     launch_ns: float
 
-    def ns(self, work: Work) -> float:
+    def ns(self, work: TaskWork) -> float:
         """Return the time of some work.
 
-        >>> LinearCost(0.5, 0.25, 10.0).ns(Work(8, 4))
+        >>> LinearCost(0.5, 0.25, 10.0).ns(TaskWork(8, 4))
         15.0
         """
         return work.flops * self.ns_per_flop + work.bytes * self.ns_per_byte + self.launch_ns
@@ -57,7 +57,7 @@ class OpRegression:
     bytes: tuple[int, int]
     """Smallest and largest that was measured."""
 
-    def extrapolation(self, work: Work) -> float:
+    def extrapolation(self, work: TaskWork) -> float:
         """Return how many times `work` is outside the measured sizes; 1.0 inside them."""
         ratios = [1.0]
         for value, (smallest, largest) in zip(work, (self.flops, self.bytes), strict=True):
@@ -68,7 +68,7 @@ class OpRegression:
         return max(ratios)
 
 
-def fit_op_regression(samples: Sequence[tuple[Work, float]]) -> OpRegression:
+def fit_op_regression(samples: Sequence[tuple[TaskWork, float]]) -> OpRegression:
     """Return the line that fits best, in relative error, to (work, time in ns > 0) of one op.
 
     Raises

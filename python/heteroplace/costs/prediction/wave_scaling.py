@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heteroplace.costs.device_figures import DeviceFigures
-from heteroplace.costs.work import Work
+from heteroplace.costs.work import TaskWork
 from heteroplace.errors import MissingCostError
 
 _WARP = 32
@@ -97,7 +97,7 @@ def scale_by_waves(
     origin_ns: float,
     origin: DeviceFigures,
     destination: DeviceFigures,
-    work: Work,
+    work: TaskWork,
     dtype: str = "float32",
     shape: LaunchShape = DEFAULT_SHAPE,
 ) -> float:

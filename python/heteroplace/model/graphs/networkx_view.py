@@ -52,7 +52,7 @@ _TUPLES = ("members", "devices")
 
 
 @dataclass(frozen=True)
-class TensorEntry:
+class TensorAttributes:
     """A tensor as an edge, an input or an unread one describes it."""
 
     name: str
@@ -76,7 +76,7 @@ class GraphEntries:
     name: str
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Fields of each task, by its name."""
-    tensors: list[TensorEntry] = field(default_factory=list)
+    tensors: list[TensorAttributes] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     updates: list[tuple[str, str]] = field(default_factory=list)
     routers: list[tuple[Router, str]] = field(default_factory=list)
@@ -184,7 +184,7 @@ def read_networkx(value: Any) -> GraphEntries:
     entries = GraphEntries(str(value.graph.get("name", "")))
     for node, attributes in value.nodes(data=True):
         entries.tasks[_text(node, "a node")] = _task_fields(node, attributes)
-    tensors: dict[str, TensorEntry] = {}
+    tensors: dict[str, TensorAttributes] = {}
     for entry in _entries(value):
         known = tensors.setdefault(entry.name, entry)
         if replace(known, consumers=()) != replace(entry, consumers=()):
@@ -213,7 +213,7 @@ def read_networkx(value: Any) -> GraphEntries:
     return entries
 
 
-def _check_ends(entries: GraphEntries, tensors: Iterable[TensorEntry]) -> None:
+def _check_ends(entries: GraphEntries, tensors: Iterable[TensorAttributes]) -> None:
     """Raise GraphError unless makers and readers are nodes, and outputs are numbered from 0."""
     indices: dict[str, list[int]] = {}
     for entry in tensors:
@@ -230,7 +230,7 @@ def _check_ends(entries: GraphEntries, tensors: Iterable[TensorEntry]) -> None:
             )
 
 
-def _entries(value: Any) -> Iterator[TensorEntry]:
+def _entries(value: Any) -> Iterator[TensorAttributes]:
     for described in value.graph.get("inputs", ()):
         yield _tensor(dict(described) | {"producer": None}, "an input")
     for src, dst, attributes in value.edges(data=True):
@@ -242,8 +242,8 @@ def _entries(value: Any) -> Iterator[TensorEntry]:
         yield _tensor(dict(described), "an unread tensor")
 
 
-def _tensor(described: dict[str, Any], where: str) -> TensorEntry:
-    known = {entry.name for entry in fields(TensorEntry)}
+def _tensor(described: dict[str, Any], where: str) -> TensorAttributes:
+    known = {entry.name for entry in fields(TensorAttributes)}
     unknown = sorted(set(described) - known)
     if unknown or "name" not in described or "producer" not in described:
         raise GraphError(
@@ -266,7 +266,7 @@ def _tensor(described: dict[str, Any], where: str) -> TensorEntry:
     described["shared"] = _flag(described.get("shared", False), f"shared of {where}")
     if described.get("buffer") is not None:
         described["buffer"] = _text(described["buffer"], f"buffer of {where}")
-    return TensorEntry(**described)
+    return TensorAttributes(**described)
 
 
 def _task_fields(node: object, attributes: Mapping[str, Any]) -> dict[str, Any]:

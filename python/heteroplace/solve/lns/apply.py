@@ -12,7 +12,7 @@ from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lns.model import SubSolution
 from heteroplace.solve.lns.neighbourhood import Neighbourhood, SubProblem, Subproblem, cut_out
-from heteroplace.solve.lns.schedule import ProblemLists, Row, Schedule, repaired
+from heteroplace.solve.lns.schedule import ProblemLists, Row, SimulatedPlan, repaired
 
 Change = tuple[Subproblem, SubSolution]
 
@@ -25,12 +25,15 @@ _SELECTION_LIMIT = 0.1
 
 
 def improve(
-    schedule: Schedule, changes: Sequence[Change], best: Schedule, deadline: Deadline = NEVER
-) -> Schedule:
+    schedule: SimulatedPlan,
+    changes: Sequence[Change],
+    best: SimulatedPlan,
+    deadline: Deadline = NEVER,
+) -> SimulatedPlan:
     """Return `schedule` with as many of the changes as make it ever better, else `best`.
 
-    Better is what `Schedule.rank` says: also a schedule of equal length with fewer critical steps,
-    since where several paths are critical no single neighbourhood makes the plan shorter. The
+    Better is what `SimulatedPlan.rank` says: also a schedule of equal length with fewer critical
+    steps, since where several paths are critical no single neighbourhood makes it shorter. The
     changes are of neighbourhoods apart from each other, best ones first. Those that gain most of
     all that fit the memories together are tried together, then halves of them until the deadline.
     """
@@ -57,7 +60,7 @@ def improve(
     return best
 
 
-def _fitting(schedule: Schedule, changes: Sequence[Change]) -> list[Change]:
+def _fitting(schedule: SimulatedPlan, changes: Sequence[Change]) -> list[Change]:
     """Those changes that gain most together of all that fit, workspaces aside."""
     limits, used = schedule.lists.limits, schedule.used_bytes
     growths = [growth_bytes(schedule.lists, *change) for change in changes]
@@ -102,7 +105,9 @@ def growth_bytes(lists: ProblemLists, cut: Subproblem, solution: SubSolution) ->
     return growth
 
 
-def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Schedule | None:
+def merged(
+    schedule: SimulatedPlan, changes: Sequence[Change], limit_ns: int
+) -> SimulatedPlan | None:
     """Return the schedule with all changes; None if it is longer than the limit or does not fit."""
     lists = schedule.lists
     old = schedule.rows
@@ -119,7 +124,9 @@ def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Sche
     times = simulate_plan(lists.problem.native, native_plan)
     pairs = zip(lists.used_bytes(times), lists.limits, strict=True)
     fits = all(used <= limit for used, limit in pairs)
-    return Schedule(lists, native_plan, times) if fits and times.makespan_ns <= limit_ns else None
+    return (
+        SimulatedPlan(lists, native_plan, times) if fits and times.makespan_ns <= limit_ns else None
+    )
 
 
 def _rows(lists: ProblemLists, cut: Subproblem, solution: SubSolution) -> list[Row]:
@@ -139,7 +146,7 @@ def _rows(lists: ProblemLists, cut: Subproblem, solution: SubSolution) -> list[R
 class EqualNeighbourhoods:
     """Finds neighbourhoods of a schedule that look like one of them: equal layers."""
 
-    def __init__(self, schedule: Schedule, task_class: IntArray) -> None:
+    def __init__(self, schedule: SimulatedPlan, task_class: IntArray) -> None:
         lists = schedule.lists
         self._schedule = schedule
         rows = schedule.native_plan.rows

@@ -1,4 +1,4 @@
-"""Schedule -> neighbourhoods worth another look: around critical steps, rather where units idle."""
+"""A simulated plan -> neighbourhoods to solve again: at critical steps, first where units idle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bisect import bisect_left
 
 from heteroplace.solve.lns.model import FS_PER_NS
 from heteroplace.solve.lns.neighbourhood import Neighbourhood
-from heteroplace.solve.lns.schedule import Schedule
+from heteroplace.solve.lns.schedule import SimulatedPlan
 
 _NUM_DRAWS = 3
 """Of so many neighbourhoods the one is taken in which units idle most."""
@@ -29,7 +29,7 @@ class Chooser:
     """Draws neighbourhoods of one schedule."""
 
     def __init__(
-        self, schedule: Schedule, rng: random.Random, byte_values_fs: tuple[int, ...]
+        self, schedule: SimulatedPlan, rng: random.Random, byte_values_fs: tuple[int, ...]
     ) -> None:
         """Begin; `byte_values_fs` is for each memory what a byte is worth."""
         self._schedule = schedule
@@ -106,12 +106,12 @@ class Chooser:
         return 1 - busy_ns / (span_ns * len(self._used)) if span_ns else 0.0
 
 
-def whole(schedule: Schedule) -> Neighbourhood:
+def whole(schedule: SimulatedPlan) -> Neighbourhood:
     """Return the neighbourhood that is all of a schedule, with nothing kept."""
     return Neighbourhood(0, len(schedule), tuple(range(schedule.lists.num_devices)))
 
 
-def byte_values_fs(schedule: Schedule) -> tuple[int, ...]:
+def byte_values_fs(schedule: SimulatedPlan) -> tuple[int, ...]:
     """For each memory what a byte of weights there saves in run time on average, in fs."""
     lists = schedule.lists
     saved_ns, num_bytes = [0] * lists.num_memories, [0] * lists.num_memories

@@ -29,7 +29,7 @@ from heteroplace.solve.lns.apply import Change, EqualNeighbourhoods, improve, ta
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.neighbourhood import SubProblem, Subproblem, cut_out
-from heteroplace.solve.lns.schedule import ProblemLists, Schedule
+from heteroplace.solve.lns.schedule import ProblemLists, SimulatedPlan
 from heteroplace.solve.problem import Problem, SolveOptions, report
 
 _PER_ROUND = 8
@@ -146,7 +146,7 @@ class NeighbourhoodSearch:
             lists = ProblemLists(self._problem, charges_tensors=is_static)
             self._known[is_static] = lists, task_classes(lists), {}
         self._lists, self._classes, self._tried = self._known[is_static]
-        self._best = Schedule(self._lists, native_plan)
+        self._best = SimulatedPlan(self._lists, native_plan)
         start_ns = self._best.makespan_ns
         self._values_fs = byte_values_fs(self._best)
         if any(prices):

@@ -1,4 +1,4 @@
-"""Schedule + neighbourhood -> sub-problem: what is decided again, and what the rest asks of it.
+"""A plan + neighbourhood -> sub-problem: what is decided again, and what the rest asks of it.
 
 What begins before the neighbourhood is done: it leaves times when units, links and tensors are
 free. What begins behind it keeps devices and order: it leaves due times, by which the plan would
@@ -12,7 +12,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
-from heteroplace.solve.lns.schedule import Schedule
+from heteroplace.solve.lns.schedule import SimulatedPlan
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,13 @@ class Subproblem:
     tensors: tuple[int, ...]
 
 
-def cut_out(schedule: Schedule, neighbourhood: Neighbourhood) -> Subproblem:
+def cut_out(schedule: SimulatedPlan, neighbourhood: Neighbourhood) -> Subproblem:
     """Return the sub-problem of a neighbourhood. Complexity: O(reads in it + tasks * log uses)."""
     return _Cutter(schedule, neighbourhood).cut()
 
 
 class _Cutter:
-    def __init__(self, schedule: Schedule, neighbourhood: Neighbourhood) -> None:
+    def __init__(self, schedule: SimulatedPlan, neighbourhood: Neighbourhood) -> None:
         self._schedule = schedule
         self._lists = schedule.lists
         self._neighbourhood = neighbourhood

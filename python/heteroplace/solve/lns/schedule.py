@@ -97,7 +97,7 @@ def _ways(cluster: Cluster) -> list[list[tuple[int, ...] | None]]:
     ]
 
 
-class Schedule:
+class SimulatedPlan:
     """A plan that fits, as it is simulated: its steps by start, with times and tails.
 
     Complexity of making it: O(steps log steps + reads).

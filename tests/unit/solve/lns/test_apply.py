@@ -11,7 +11,7 @@ from heteroplace.solve.lns import apply, engine
 from heteroplace.solve.lns.apply import EqualNeighbourhoods, improve, task_classes
 from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.lns.neighbourhood import Neighbourhood, cut_out
-from heteroplace.solve.lns.schedule import ProblemLists, Schedule
+from heteroplace.solve.lns.schedule import ProblemLists, SimulatedPlan
 from tests.instances import problem_of
 from tests.unit.solve.lns.test_lns import SHORT, forks, on_first, solve_cut
 
@@ -22,7 +22,7 @@ def test_one_set_of_changes_is_tried_and_no_equal_ones_are_looked_for_when_the_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = problem_of(forks(12))
-    schedule = Schedule(ProblemLists(problem), on_first(problem))
+    schedule = SimulatedPlan(ProblemLists(problem), on_first(problem))
     equals = EqualNeighbourhoods(schedule, task_classes(schedule.lists))
     # A fork has 7 tasks; the first one begins behind the input.
     cut = cut_out(schedule, Neighbourhood(8, 15, (0, 1), is_greedy=False))
@@ -45,7 +45,7 @@ def test_a_round_hands_its_deadline_on(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, deadline, seen = problem_of(forks(2)), Deadline.after(60), []
     others = EqualNeighbourhoods.others
 
-    def noted_improve(*arguments: Any) -> Schedule:
+    def noted_improve(*arguments: Any) -> SimulatedPlan:
         seen.append(arguments[-1])
         return improve(*arguments)
 

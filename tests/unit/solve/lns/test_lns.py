@@ -23,7 +23,7 @@ from heteroplace.solve.lns.apply import EqualNeighbourhoods, growth_bytes, merge
 from heteroplace.solve.lns.engine import LnsEnd, NeighbourhoodSearch, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.neighbourhood import Neighbourhood, Subproblem, cut_out
-from heteroplace.solve.lns.schedule import ProblemLists, Schedule, repaired
+from heteroplace.solve.lns.schedule import ProblemLists, SimulatedPlan, repaired
 from tests.corpus import corpus
 from tests.instances import gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
@@ -96,14 +96,14 @@ def on_first(problem: Problem) -> NativePlan:
 
 
 @st.composite
-def neighbourhoods(draw: st.DrawFn) -> tuple[Problem, Schedule, Neighbourhood]:
+def neighbourhoods(draw: st.DrawFn) -> tuple[Problem, SimulatedPlan, Neighbourhood]:
     """A plan that fits and any neighbourhood of it."""
     case, plan = draw(instances_with_plan(has_modes=True))
     problem = problem_of(case)
     native_plan = start_of(problem, plan)
     assume(native_plan is not None and len(native_plan.rows) > 0)
     assert native_plan is not None
-    schedule = Schedule(ProblemLists(problem), native_plan)
+    schedule = SimulatedPlan(ProblemLists(problem), native_plan)
     first = draw(st.integers(0, len(schedule) - 1))
     last = draw(st.integers(first + 1, len(schedule)))
     devices = draw(st.sets(st.sampled_from(range(schedule.lists.num_devices)), min_size=1))
@@ -115,7 +115,7 @@ def neighbourhoods(draw: st.DrawFn) -> tuple[Problem, Schedule, Neighbourhood]:
 @given(neighbourhoods())
 @exact_cases(150)
 def test_solution_of_any_neighbourhood_keeps_what_the_model_promises(
-    drawn: tuple[Problem, Schedule, Neighbourhood],
+    drawn: tuple[Problem, SimulatedPlan, Neighbourhood],
 ) -> None:
     problem, schedule, neighbourhood = drawn
     lists = schedule.lists
@@ -137,7 +137,7 @@ def test_solution_of_any_neighbourhood_keeps_what_the_model_promises(
 @given(neighbourhoods(), st.data())
 @exact_cases(100)
 def test_time_is_lost_only_for_memory_that_is_worth_it(
-    drawn: tuple[Problem, Schedule, Neighbourhood], data: st.DataObject
+    drawn: tuple[Problem, SimulatedPlan, Neighbourhood], data: st.DataObject
 ) -> None:
     _, schedule, neighbourhood = drawn
     lists = schedule.lists
@@ -161,7 +161,7 @@ def test_time_is_lost_only_for_memory_that_is_worth_it(
 @given(neighbourhoods())
 @num_cases(80)
 def test_tails_lead_from_each_step_to_the_end(
-    drawn: tuple[Problem, Schedule, Neighbourhood],
+    drawn: tuple[Problem, SimulatedPlan, Neighbourhood],
 ) -> None:
     _, schedule, _ = drawn
     ends = [start + tail for start, tail in zip(schedule.start_ns, schedule.tail_ns, strict=True)]
@@ -277,7 +277,7 @@ def test_neighbourhoods_of_a_long_chain_end_near_its_optimum() -> None:
 
 def test_improvement_of_one_fork_is_found_in_all_equal_ones() -> None:
     problem = problem_of(forks(30))
-    schedule = Schedule(ProblemLists(problem), on_first(problem))
+    schedule = SimulatedPlan(ProblemLists(problem), on_first(problem))
     equals = EqualNeighbourhoods(schedule, task_classes(schedule.lists))
     # A fork has 7 tasks; the first one begins behind the input.
     cut = cut_out(schedule, Neighbourhood(8, 15, (0, 1), is_greedy=False))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from heteroplace.costs.prediction.op_costs import OpCosts, graph_work, plain_op
 from heteroplace.costs.prediction.op_regression import MIN_SIZES, OpRegression, fit_op_regression
 from heteroplace.costs.roofline import Speeds
-from heteroplace.costs.work import Work, main_dtype, op_types
+from heteroplace.costs.work import TaskWork, main_dtype, op_types
 from heteroplace.errors import MissingCostError, ShardingError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models.model import CostOptions
@@ -153,14 +153,14 @@ def fitted_costs(
     ShardingError
         Fewer than MIN_SIZES different sizes were measured.
     """
-    samples: dict[tuple[str, str], list[tuple[Work, float]]] = defaultdict(list)
+    samples: dict[tuple[str, str], list[tuple[TaskWork, float]]] = defaultdict(list)
     for network in measured:
         graph = network.sharded.graph
         work = graph_work(graph)
         for index, task in enumerate(graph.tasks):
             if work.is_collective[index]:
                 continue
-            size = Work(int(work.flops[index]), int(work.bytes[index]))
+            size = TaskWork(int(work.flops[index]), int(work.bytes[index]))
             for device, cost in zip(cluster.devices, network.costs[task.name], strict=True):
                 if cost.ns:
                     for key in op_types(plain_op(task.op)):
