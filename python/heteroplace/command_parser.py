@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from heteroplace.files.reader import did_you_mean
+from heteroplace.files.faults import did_you_mean
 from heteroplace.terminal import listed
 from heteroplace.written_files import overwriting
 

@@ -28,9 +28,9 @@ from functools import partial
 from pathlib import Path
 
 from heteroplace.errors import GraphError
+from heteroplace.files.faults import did_you_mean
 from heteroplace.files.fields.kind_keys import GRAPH_FORMS
 from heteroplace.files.published.published_graph import load_published
-from heteroplace.files.reader import did_you_mean
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.solve.problem import Problem

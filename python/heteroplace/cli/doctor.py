@@ -27,7 +27,7 @@ from heteroplace.errors import (
     cause_of,
     error_types,
 )
-from heteroplace.files.reader import did_you_mean
+from heteroplace.files.faults import did_you_mean
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.gpu import has_nvidia_driver, read_gpus
 from heteroplace.model.units import format_bytes

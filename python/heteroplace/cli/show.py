@@ -10,10 +10,10 @@ from heteroplace.cli.shared import Parsers, add_command, check_kind, print_json
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
+from heteroplace.files.faults import did_you_mean
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.plan import plan_from_json
-from heteroplace.files.reader import did_you_mean
 from heteroplace.files.route_profile import route_profile_from_json
 from heteroplace.files.sharding import load_sharding, told_text
 from heteroplace.files.solution import load_solution

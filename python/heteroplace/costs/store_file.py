@@ -56,9 +56,12 @@ def load_rows(path: str | os.PathLike[str]) -> tuple[list[Row], list[Note]]:
 def rows_from_json(value: object, source: str = "costs") -> tuple[list[Row], list[Note]]:
     """Return what a parsed JSON value holds; raises as `load_rows`."""
     file, faults = read_struct(value, MeasurementsFile, source, CostStoreError)
+    for key, fields in (("measurements", ROW_FIELDS), ("notes", NOTE_FIELDS)):
+        for index, entry in enumerate(getattr(file, key)):
+            for name, read in fields.items():
+                faults.parse((key, index, name), read, getattr(entry, name), None)
     for index, entry in enumerate(file.measurements):
-        # Of no text is a mode that is a fault already.
-        fault = place_fault(entry.mode, entry.network, entry.site) if entry.mode else None
+        fault = place_fault(entry.mode, entry.network, entry.site)
         if fault is not None:
             got = f"{json.dumps(entry.network)} and {entry.site}"
             faults.add(("measurements", index), f"{fault}, got {got}")

@@ -8,30 +8,34 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-
-from msgspec import structs
 
 from heteroplace.argument_checks import check_path, check_type
 from heteroplace.errors import ClusterError
+from heteroplace.files.faults import Faults, JsonPath, did_you_mean
 from heteroplace.files.fields.cluster_fields import (
     SCHEMA_VERSION,
     ClusterFile,
     DeviceEntry,
     LinkEntry,
+    Transfers,
+    is_size,
+    kind_and_index,
+    positive,
+    target_text,
 )
-from heteroplace.files.reader import (
-    Faults,
-    JsonPath,
-    did_you_mean,
-    read_json,
-    read_struct,
-    write_json,
-)
+from heteroplace.files.reader import read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.hosts import devices_apart
+from heteroplace.model.units import (
+    parse_bandwidth,
+    parse_bytes,
+    parse_duration,
+    parse_flops_per_second,
+)
 
+_READY_MADE = Path(__file__).resolve().parent.parent / "clusters"
 CLUSTER_ARGUMENT = (
     "a Cluster, the path of a cluster file (JSON), the name of a ready-made cluster, or 'local' "
     "where this machine may be used"
@@ -69,13 +73,13 @@ def load_cluster(path_or_name: str | os.PathLike[str]) -> Cluster:
             f"no ready-made cluster is called {text!r}{near} "
             f"There are: {', '.join(known)}. The name of a file ends in .json"
         )
-    path = _ready_made_folder() / f"{text.replace('-', '_')}.json"
+    path = _READY_MADE / f"{text.replace('-', '_')}.json"
     return cluster_from_json(read_json(path, ClusterError), source=str(path))
 
 
 def ready_made_clusters() -> list[str]:
     """Return the names of the cluster files that come with the package, sorted."""
-    return sorted(path.stem.replace("_", "-") for path in _ready_made_folder().glob("*.json"))
+    return sorted(path.stem.replace("_", "-") for path in _READY_MADE.glob("*.json"))
 
 
 def save_cluster(cluster: Cluster, path: str | os.PathLike[str]) -> None:
@@ -109,7 +113,8 @@ def cluster_from_json(value: object, source: str = "cluster") -> Cluster:
         All faults at once, with their JSON paths.
     """
     file, faults = read_struct(value, ClusterFile, source, ClusterError)
-    memories = _Memories(faults, int(file.defaults.memory_reserve))
+    place, reserve = ("defaults", "memory_reserve"), file.defaults.memory_reserve
+    memories = _Memories(faults, faults.parse(place, parse_bytes, reserve, 0))
     for i, memory in enumerate(file.memories):
         memories.add(memory.name, memory.size, ("memories", i, "size"), memory.host)
     devices = tuple(_device(entry, i, memories) for i, entry in enumerate(file.devices))
@@ -150,8 +155,9 @@ class _Memories:
         """Of each name the first memory."""
         self._reserve_bytes = reserve_bytes
 
-    def add(self, name: str, size: int, path: JsonPath, host: str = "") -> int:
-        """Add a memory less the reserve and return its id; a size of 0 was faulty."""
+    def add(self, name: str, amount: int | str, path: JsonPath, host: str = "") -> int:
+        """Add a memory less the reserve and return its id."""
+        size = self.faults.parse(path, positive(parse_bytes), amount, 0)
         left = size - self._reserve_bytes if size else 1
         if left <= 0:
             self.faults.add(
@@ -159,7 +165,7 @@ class _Memories:
                 f"memory {name!r} has {size} bytes, and $.defaults.memory_reserve takes "
                 f"{self._reserve_bytes} of them; expected some to be left",
             )
-        if name and name in self._ids:
+        if name in self._ids:
             self.faults.add(path, f"a memory called {name!r} exists already")
         self._ids.setdefault(name, len(self.found))
         self.found.append(Memory(name, left, host))
@@ -169,31 +175,45 @@ class _Memories:
         """Return the id of the memory called `name`, or note a fault that ends with `hint`."""
         if name in self._ids:
             return self._ids[name]
-        if name:
-            nearest = did_you_mean(name, [memory.name for memory in self.found])
-            self.faults.add(path, f"no memory is called {name!r}{nearest or hint}")
+        nearest = did_you_mean(name, [memory.name for memory in self.found])
+        self.faults.add(path, f"no memory is called {name!r}{nearest or hint}")
         return 0
 
 
 def _device(entry: DeviceEntry, index: int, memories: _Memories) -> Device:
-    device_kind, number = entry.device
+    faults, place = memories.faults, ("devices", index)
+    device_kind, number = faults.parse((*place, "device"), kind_and_index, entry.device, ("", 0))
     if entry.cores and device_kind not in ("", "cpu"):
-        memories.faults.add(
-            ("devices", index, "cores"), f"only cpu devices have cores, not {device_kind!r}"
-        )
+        faults.add((*place, "cores"), f"only cpu devices have cores, not {device_kind!r}")
     if entry.part and device_kind == "cpu":
-        memories.faults.add(
-            ("devices", index, "part"), "only GPUs have parts; a cpu device has cores"
-        )
-    path = ("devices", index, "memory")
-    if isinstance(entry.memory, str) and entry.memory:
+        faults.add((*place, "part"), "only GPUs have parts; a cpu device has cores")
+    path = (*place, "memory")
+    if isinstance(entry.memory, str) and not is_size(entry.memory):
         memory = memories.find(entry.memory, path, ', and a size looks like "16 GiB"')
     else:
         # One of its own, called like the device.
-        memory = memories.add(entry.name, int(entry.memory or 0), path)
-    fields = structs.asdict(entry) | {"kind": device_kind, "index": number, "memory": memory}
-    del fields["device"]
-    return Device(**fields)
+        memory = memories.add(entry.name, entry.memory, path)
+
+    def parse(key: str, read: Callable[[object], int]) -> int | None:
+        value = getattr(entry, key)
+        return None if value is None else faults.parse((*place, key), read, value, 0)
+
+    return Device(
+        name=entry.name,
+        kind=device_kind,
+        target=faults.parse((*place, "target"), target_text, entry.target, ""),
+        index=number,
+        memory=memory,
+        cores=entry.cores,
+        host=entry.host,
+        flops_per_second=parse("flops_per_second", positive(parse_flops_per_second)),
+        memory_bytes_per_second=parse("memory_bandwidth", positive(parse_bandwidth)),
+        copy_engines=entry.copy_engines,
+        batch_sizes=tuple(sorted(entry.batch_sizes)),
+        launch_ns=parse("launch", parse_duration) or 0,
+        model=entry.model,
+        part=entry.part,
+    )
 
 
 def _check_cores(devices: tuple[Device, ...], faults: Faults) -> None:
@@ -265,8 +285,9 @@ def _both_ways(
             path, f"{entry.src!r} and {entry.dst!r} are one memory; a link needs two different ones"
         )
     name = entry.name or f"{entry.src}->{entry.dst}"
-    figures = (entry.bytes_per_second, entry.latency_ns)
-    points = _points_of(entry, path, faults)
+    speed = faults.parse((*path, "bandwidth"), positive(parse_bandwidth), entry.bandwidth, 1)
+    figures = (speed, faults.parse((*path, "latency"), parse_duration, entry.latency, 0))
+    points = _points_of(entry, path, figures[1], faults)
     links = [Link(name, src, dst, *figures, entry.channel or name, points)]
     if entry.bidirectional:
         back = f"{name}.reverse" if entry.name is not None else f"{entry.dst}->{entry.src}"
@@ -275,21 +296,35 @@ def _both_ways(
     return links
 
 
-def _points_of(entry: LinkEntry, path: JsonPath, faults: Faults) -> tuple[tuple[int, int], ...]:
+def _points_of(
+    entry: LinkEntry, path: JsonPath, latency_ns: int, faults: Faults
+) -> tuple[tuple[int, int], ...]:
     """The timed transfers of an entry, as `Link.measured` has them."""
     if entry.measured and entry.transfer_times:
         faults.add(
             (*path, "measured"), "the times are in 'transfer_times' already; remove one of the two"
         )
-    for size, time_ns in entry.transfer_times:
-        if time_ns < entry.latency_ns:
+    whole_times = _transfers(entry.transfer_times, (*path, "transfer_times"), faults)
+    for size, time_ns in whole_times:
+        if time_ns < latency_ns:
             faults.add(
                 (*path, "transfer_times"),
-                f"{size} B take {time_ns} ns, less than the link's latency of {entry.latency_ns} "
+                f"{size} B take {time_ns} ns, less than the link's latency of {latency_ns} "
                 f"ns; give whole times, the latency included",
             )
-    whole = ((size, max(0, ns - entry.latency_ns)) for size, ns in entry.transfer_times)
-    return tuple(whole) or entry.measured
+    measured = _transfers(entry.measured, (*path, "measured"), faults)
+    return tuple((size, max(0, ns - latency_ns)) for size, ns in whole_times) or measured
+
+
+def _transfers(entries: Transfers, path: JsonPath, faults: Faults) -> tuple[tuple[int, int], ...]:
+    """Return (bytes, ns) of timed transfers, ascending by bytes."""
+    points = {}
+    for index, (size, duration) in enumerate(entries):
+        num_bytes = faults.parse((*path, index, 0), positive(parse_bytes), size, 0)
+        points[num_bytes] = faults.parse((*path, index, 1), parse_duration, duration, 0)
+    if len(points) < len(entries):
+        faults.expected(path, "a list of sizes, each once, with a duration", entries)
+    return tuple(sorted(points.items()))
 
 
 def _check_host_reaches_all(cluster: Cluster, faults: Faults) -> None:
@@ -364,7 +399,3 @@ def _device_to_json(cluster: Cluster, device: Device) -> dict[str, object]:
         "part": device.part or None,
     }
     return value | {key: each for key, each in optional.items() if each not in (None, "", [])}
-
-
-def _ready_made_folder() -> Path:
-    return Path(__file__).resolve().parent.parent / "clusters"

@@ -10,16 +10,16 @@ one kind of predicted time, "estimated", which is read as "roofline".
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from msgspec import structs, to_builtins
+import msgspec
+from msgspec import structs
 
 from heteroplace.errors import CostMismatchError
+from heteroplace.files.faults import Faults, JsonPath
 from heteroplace.files.fields.cost_fields import (
-    BATCH,
     SCHEMA_VERSION,
     SOURCES,
     ColumnEntry,
@@ -30,7 +30,7 @@ from heteroplace.files.fields.cost_fields import (
     collectives_of,
     collectives_to_json,
 )
-from heteroplace.files.reader import Faults, JsonPath, read_json, read_struct, write_json
+from heteroplace.files.reader import read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import (
     SOURCES_WITHOUT_TIME,
@@ -153,7 +153,7 @@ def table_from_json(
         tasks, devices = graph.identities, cluster.identities
     else:
         tasks, devices = _identities(file)
-    batches = _batches(file, faults)
+    batches = _batches(file)
     builder = TableBuilder(tasks, devices, [batch for batch, _, _ in batches])
     for _, path, entries in batches:
         _note_names(faults, path, entries, [task.name for task in tasks])
@@ -208,7 +208,7 @@ def _entry(kind: type[RowEntry | ColumnEntry], identity: tuple[object, ...]) -> 
     """The identity without its name, as a value for `json.dump`."""
     names = [found.name for found in structs.fields(kind)]
     values: dict[str, Any] = dict(zip(names, identity[1:], strict=True))
-    return to_builtins(kind(**values))
+    return msgspec.json.decode(msgspec.json.encode(kind(**values)))
 
 
 def named_costs_from_json(value: object, source: str = "costs") -> list[NamedCost]:
@@ -223,7 +223,7 @@ def named_costs_from_json(value: object, source: str = "costs") -> list[NamedCos
     _note_missing_digests(file, faults)
     cells = [
         NamedCost(task, device, batch, _cost(entry, (*path, task, device), file, faults))
-        for batch, path, entries in _batches(file, faults)
+        for batch, path, entries in _batches(file)
         for task, row in entries.items()
         for device, entry in row.items()
     ]
@@ -241,16 +241,12 @@ class NamedCost:
     cost: Cost
 
 
-def _batches(file: CostsFile, faults: Faults) -> list[tuple[int, JsonPath, Entries]]:
+def _batches(file: CostsFile) -> list[tuple[int, JsonPath, Entries]]:
     """The entries of each number of items, ascending; the first is 1."""
-    found: list[tuple[int, JsonPath, Entries]] = [(1, ("costs",), file.costs)]
-    for key, entries in file.batch_costs.items():
-        path = ("batch_costs", key)
-        if re.fullmatch(BATCH, key):
-            found.append((int(key), path, entries))
-        else:
-            faults.add(path, "expected a number of items above 1 as the key")
-    return sorted(found, key=lambda batch: batch[0])
+    several = [
+        (int(key), ("batch_costs", key), entries) for key, entries in file.batch_costs.items()
+    ]
+    return [(1, ("costs",), file.costs), *sorted(several, key=lambda batch: batch[0])]
 
 
 def _note_names(
@@ -317,8 +313,6 @@ def _cost(entry: CostEntry, path: JsonPath, file: CostsFile, faults: Faults) -> 
         Takes what is wrong; the cost is a stand-in then.
     """
     sources = SOURCES[file.schema_version]
-    if not entry.source:  # Missing, or no text; said already.
-        return Cost.unknown()
     if entry.source not in sources:
         faults.expected((*path, "source"), f"one of {', '.join(sources)}", entry.source)
         return Cost.unknown()

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import UNSET, UnsetType
 
 from heteroplace.errors import GraphError
+from heteroplace.files.faults import Faults, JsonPath
 from heteroplace.files.fields.graph_fields import (
-    MAX_MS,
     SCHEMA_VERSION,
     GraphDescription,
     TaskEntry,
@@ -26,7 +26,6 @@ from heteroplace.files.fields.graph_fields import (
 )
 from heteroplace.files.fields.kind_keys import check_graph_keys
 from heteroplace.files.reader import (
-    Faults,
     decode_plain,
     read_json,
     read_struct,
@@ -196,20 +195,14 @@ def _check_names(file: GraphDescription, faults: Faults) -> None:
     tasks: dict[str, int] = {}
     for i, task in enumerate(file.tasks):
         _note_repeat(faults, ("tasks", i), task.name, tasks)
-        if task.times_ns is not UNSET and task.times_ms is not UNSET:
-            faults.add(("tasks", i), 'has both "times_ns" and "times_ms"; expected one of them')
     tensors: dict[str, int] = {}
     for (i, tensor), name in zip(enumerate(file.tensors), _tensor_names(file), strict=True):
         path = ("tensors", i)
         if tensor.producer is not UNSET:
             faults.find((*path, "producer"), "task", tensor.producer, tasks)
-        elif tensor.name is UNSET:
-            faults.missing(path, "name")
         for k, consumer in enumerate(tensor.consumers or ()):
             faults.find((*path, "consumers", k), "task", consumer, tasks)
-        if tensor.bytes is UNSET and (tensor.shape is UNSET or not tensor.dtype):
-            faults.add(path, 'expected "bytes", or both "shape" and "dtype"')
-        elif tensor.bytes is UNSET:
+        if tensor.bytes is UNSET:
             try:
                 _form(tensor)
             except ValueError as fault:
@@ -222,10 +215,25 @@ def _check_names(file: GraphDescription, faults: Faults) -> None:
             faults.find(("updates", state), "tensor", end, tensors)
     for i, router in enumerate(file.routers or ()):
         faults.find(("routers", i, "loads"), "tensor", router.loads, tensors)
+    for place, size in _size_texts(file):
+        faults.parse(place, parse_bytes, size, 0)
+
+
+def _size_texts(file: GraphDescription) -> Iterator[tuple[JsonPath, str]]:
+    """The sizes that are texts, and where they stand."""
+    sizes: list[tuple[JsonPath, int | str | UnsetType]] = []
+    for i, task in enumerate(file.tasks):
+        sizes.append((("tasks", i, "weight_bytes"), task.weight_bytes))
+        sizes.append((("tasks", i, "workspace_bytes"), task.workspace_bytes))
+        tables = task.weights or {}
+        sizes += ((("tasks", i, "weights", name), size) for name, size in tables.items())
+    sizes += ((("tensors", i, "bytes"), tensor.bytes) for i, tensor in enumerate(file.tensors))
+    sizes += ((("buffers", name), size) for name, size in (file.buffers or {}).items())
+    return ((path, size) for path, size in sizes if isinstance(size, str))
 
 
 def _note_repeat(faults: Faults, path: tuple[str, int], name: str, seen: dict[str, int]) -> None:
-    if name and name in seen:
+    if name in seen:
         faults.add(path, f"an earlier {path[0][:-1]} is called {name!r} too")
     seen.setdefault(name, len(seen))
 
@@ -329,8 +337,6 @@ def _form(entry: TensorEntry) -> tuple[tuple[int, ...], str, int]:
     dtype = "" if entry.dtype is UNSET else entry.dtype
     if entry.bytes is not UNSET:
         return shape, dtype, _size(entry.bytes)
-    if entry.shape is UNSET or not dtype:
-        raise NotPlainError
     num_bytes = tensor_bytes(shape, dtype) if _BITS.fullmatch(dtype) else MAX_INTEGER + 1
     if num_bytes > MAX_INTEGER:
         raise ValueError(f"a data type of one number, its bits, and a size in bytes {IN_63_BITS}")
@@ -356,10 +362,9 @@ def _tensors(entries: tuple[TensorEntry, ...], task_ids: dict[str, int]) -> tupl
                 name = f"{entry.producer}.{index}"
             if readers and readers[0] <= producer:
                 raise NotPlainError  # Another order than that of the file, or a cycle.
-        if name is UNSET:
-            raise NotPlainError
-        kept = bool(entry.shared), entry.buffer or None
-        tensors.append(Tensor(name, producer, index, *_form(entry), readers, *kept))
+        assert name is not UNSET
+        ways = bool(entry.shared), entry.buffer or None
+        tensors.append(Tensor(name, producer, index, *_form(entry), readers, *ways))
     return tuple(tensors)
 
 
@@ -379,12 +384,9 @@ def _has_times(entry: TaskEntry) -> bool:
 def _times(entry: TaskEntry) -> Mapping[str, int | None]:
     """The task's run times; milliseconds are rounded to whole nanoseconds."""
     if entry.times_ns is not UNSET:
-        if entry.times_ms is not UNSET:
-            raise NotPlainError
         return entry.times_ns
-    times: dict[str, int | None] = {}
-    for device, value in ({} if entry.times_ms is UNSET else entry.times_ms).items():
-        if value is not None and not 0 <= value <= MAX_MS:
-            raise NotPlainError
-        times[device] = None if value is None else round(value * 1_000_000)
-    return times
+    milliseconds = {} if entry.times_ms is UNSET else entry.times_ms
+    return {
+        device: None if value is None else round(value * 1_000_000)
+        for device, value in milliseconds.items()
+    }

@@ -8,27 +8,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal, get_type_hints
 
-from msgspec import Meta, Struct, field, inspect, structs
+import msgspec
+from msgspec import Meta, Struct, field, structs
 
+from heteroplace.files.faults import expected_by, schema_of
 from heteroplace.files.fields.fields import (
     MAX_NUMBER,
+    Count,
     Json,
+    Number,
+    PositiveCount,
     SchemaLink,
     about,
-    an_integer,
-    kind,
     one_of,
-    version,
 )
-from heteroplace.model.units import IN_63_BITS, MAX_INTEGER, is_integer
+from heteroplace.model.units import MAX_INTEGER
 
 SCHEMA_VERSION = 1
 MODES = ("hot", "cold", "in place")
 """Alone, over and over, its data in the caches; alone, with the caches emptied before; as one call
 among the others of a network that runs on one device."""
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|\+00:00)")
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|\+00:00)"
+_DATE_EXPECTED = 'a date and time in UTC such as "2026-01-31T12:00:00+00:00"'
 _DATE_CHARACTERS = 19  # without the zone, which is always UTC
 
 
@@ -53,59 +57,16 @@ def date_seconds(text: str) -> int:
 
 def a_date(value: object) -> str:
     """Accept a date and time in UTC to the second, with the zone "Z" or "+00:00"."""
-    if isinstance(value, str) and _DATE.fullmatch(value) is not None:
+    if isinstance(value, str) and re.fullmatch(_DATE, value):
         try:
             date_seconds(value)
         except ValueError:
             pass  # There is no such day; said below as for any other text.
         else:
             return value
-    raise ValueError('a date and time in UTC such as "2026-01-31T12:00:00+00:00"')
+    raise ValueError(_DATE_EXPECTED)
 
 
-def _text(expected: str, shortest: int) -> Meta:
-    """The kind of printable texts."""
-
-    def read(value: object) -> str:
-        if not isinstance(value, str) or not value.isprintable() or len(value) < shortest:
-            raise ValueError(expected)
-        return value
-
-    return kind(read, "", shortest=shortest or None)
-
-
-def _whole(least: int, otherwise: int | None) -> Meta:
-    """The kind of whole numbers from `least` that a column holds, and of what stands for none."""
-
-    def read(value: object) -> int | None:
-        if value == otherwise and not isinstance(value, bool):
-            return otherwise
-        if is_integer(value) and least <= value <= MAX_INTEGER:  # type: ignore[operator]
-            return an_integer(value)
-        is_large = is_integer(value) and value > MAX_INTEGER  # type: ignore[operator]
-        raise ValueError(f"a whole number >= {least}{f' {IN_63_BITS}' if is_large else ''}")
-
-    smallest = least if otherwise is None else min(least, otherwise)
-    schema: Json = {"type": "integer", "minimum": smallest, "maximum": MAX_INTEGER}
-    if otherwise is None:
-        schema = {"anyOf": [schema, {"type": "null"}]}
-    return kind(read, otherwise, schema=schema)
-
-
-def _number(least: float, expected: str, schema: Json) -> Meta:
-    """The kind of finite numbers from `least`, integers made floating-point."""
-
-    def read(value: object) -> float:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        # "< MAX_NUMBER" is false of NaN and infinity, and holds integers that no float does.
-        if is_number and abs(value) < MAX_NUMBER and value >= least:  # type: ignore[arg-type, operator]
-            return float(value)  # type: ignore[arg-type]
-        raise ValueError(expected)
-
-    return kind(read, 0.0, schema={"type": "number", **schema})
-
-
-_DATES: Json = {"type": "string", "pattern": f"^{_DATE.pattern}$"}
 _IN_PLACE: Json = {
     "if": {"properties": {"mode": {"const": "in place"}}},
     "then": {
@@ -114,14 +75,16 @@ _IN_PLACE: Json = {
     },
     "else": {"properties": {"network": {"const": ""}, "site": {"const": -1}}},
 }
-Label = Annotated[str, _text("text of printable characters", 0)]
-PrintableName = Annotated[str, _text("text of printable characters that is not empty", 1)]
-Whole = Annotated[int, _whole(0, 0)]
-Positive = Annotated[int, _whole(1, 1)]
-Mode = Annotated[str, one_of(MODES, "")]
-Date = Annotated[
-    str, kind(a_date, "", schema=_DATES), about("Date and time in UTC, to the second.")
+Label = Annotated[str, Meta(title="text of printable characters")]
+PrintableName = Annotated[
+    str, Meta(min_length=1, title="text of printable characters that is not empty")
 ]
+Mode = Annotated[str, one_of(MODES)]
+Date = Annotated[
+    str,
+    Meta(pattern=f"^{_DATE}$", title=_DATE_EXPECTED, description="In UTC, to the second."),
+]
+_Value = Annotated[float, Meta(gt=-MAX_NUMBER, lt=MAX_NUMBER, title="a finite number")]
 
 
 class KernelKey(Struct, forbid_unknown_fields=True, frozen=True, order=True):
@@ -130,15 +93,15 @@ class KernelKey(Struct, forbid_unknown_fields=True, frozen=True, order=True):
     kernel: Annotated[PrintableName, about("Structural hash of the lowered kernel, in hex.")]
     target: Annotated[PrintableName, about("TVM target string.")]
     device: Annotated[PrintableName, about("Fingerprint of the processor.")]
-    threads: Annotated[Positive, about("Cores that it ran on; 1 on a GPU.")]
-    batch: Annotated[Positive, about("Items that the network's inputs hold.")]
+    threads: Annotated[PositiveCount, about("Cores that it ran on; 1 on a GPU.")]
+    batch: Annotated[PositiveCount, about("Items that the network's inputs hold.")]
     mode: Mode
     network: Annotated[
         Label, about("In place: digest of the network around it; else absent or empty.")
     ] = ""
     site: Annotated[
         int,
-        _whole(0, -1),
+        Meta(ge=-1, le=MAX_INTEGER, title="a whole number >= 0, or -1 for none"),
         about("In place: position of the call among the network's kernel calls; else -1."),
     ] = -1
 
@@ -146,14 +109,14 @@ class KernelKey(Struct, forbid_unknown_fields=True, frozen=True, order=True):
 class MeasuredEntry(KernelKey, frozen=True, kw_only=True):
     """What was measured of one kernel."""
 
-    wall_ns: Annotated[Whole, about("Median over the samples.")]
-    spread_ns: Annotated[Whole, about("Half of the interquartile range of the wall times.")]
-    cpu_ns: Annotated[Whole, about("Median processor time of a call, all threads together.")]
-    num_samples: Positive
+    wall_ns: Annotated[Count, about("Median over the samples.")]
+    spread_ns: Annotated[Count, about("Half of the interquartile range of the wall times.")]
+    cpu_ns: Annotated[Count, about("Median processor time of a call, all threads together.")]
+    num_samples: PositiveCount
     op: Annotated[PrintableName, about("What it computes.")]
     shapes: Annotated[Label, about("Its arguments.")]
-    flops: Annotated[Whole, about("Floating-point operations of a call; 0: none or unknown.")]
-    bytes: Annotated[Whole, about("Of all arguments, each once.")]
+    flops: Annotated[Count, about("Floating-point operations of a call; 0: none or unknown.")]
+    bytes: Annotated[Count, about("Of all arguments, each once.")]
 
 
 class MeasurementEntry(MeasuredEntry, frozen=True, kw_only=True):
@@ -162,13 +125,11 @@ class MeasurementEntry(MeasuredEntry, frozen=True, kw_only=True):
     measured_at: Date
     tvm: Annotated[PrintableName, about("Version of TVM.")]
     hop_ns: Annotated[
-        int | None,
-        _whole(0, None),
-        about("Core-to-core latency of a cache line; absent: unknown."),
+        Count | None, about("Core-to-core latency of a cache line; absent: unknown.")
     ] = None
     others_cores: Annotated[
-        float,
-        _number(0.0, "a number of cores >= 0", {"minimum": 0}),
+        Number,
+        Meta(title="a number of cores >= 0"),
         about("Cores that other programs used meanwhile."),
     ] = 0.0
 
@@ -180,7 +141,7 @@ class Note(Struct, forbid_unknown_fields=True, frozen=True):
     subject: Annotated[PrintableName, about('Of what, e.g. "ram->gpu0".')]
     device: Annotated[PrintableName, about("Fingerprint of the processor, or of both.")]
     quantity: Annotated[PrintableName, about('E.g. "latency" or "slowdown".')]
-    value: Annotated[float, _number(-MAX_NUMBER, "a finite number", {})]
+    value: _Value
     unit: Annotated[Label, about('E.g. "ns", "B/s"; "" of a ratio.')]
     measured_at: Date
 
@@ -189,20 +150,29 @@ class MeasurementsFile(Struct, forbid_unknown_fields=True, kw_only=True):
     """Measured kernels, as `heteroplace costs export` writes them."""
 
     schema: SchemaLink = field(default="", name="$schema")
-    schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
+    schema_version: Literal[1]
     measurements: tuple[Annotated[MeasurementEntry, Meta(extra_json_schema=_IN_PLACE)], ...]
     notes: tuple[Note, ...] = ()
 
 
 def readers_of(entry: type[Struct]) -> dict[str, Callable[[object], Any]]:
     """Return what reads each field of an entry; it raises ValueError with what it expects."""
-    info = inspect.type_info(entry)
-    assert isinstance(info, inspect.StructType)
-    readers = {}
-    for described in info.fields:
-        assert isinstance(described.type, inspect.Metadata) and described.type.extra is not None
-        readers[described.name] = described.type.extra["read"]
-    return readers
+    types = get_type_hints(entry, include_extras=True)
+    return {
+        name: a_date if types[name] is Date else partial(_read, types[name])
+        for name in entry.__struct_fields__
+    }
+
+
+def _read(kind: Any, value: object) -> Any:
+    """Return a field's value, which msgspec and `str.isprintable` accept."""
+    try:
+        accepted = msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise ValueError(expected_by(schema_of(kind), value)) from None
+    if isinstance(accepted, str) and not accepted.isprintable():
+        raise ValueError(expected_by(schema_of(kind), value))
+    return accepted
 
 
 def defaults_of(entry: type[Struct]) -> dict[str, object]:

@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 from msgspec import Meta, Struct, field
 
 from heteroplace.errors import PlanError
+from heteroplace.files.faults import Faults
 from heteroplace.files.fields.fields import (
     Count,
+    Json,
     Name,
+    Names,
     SchemaLink,
     Text,
     Texts,
-    a_count,
-    a_name,
     about,
-    kind,
-    list_of,
     one_of,
-    version,
 )
-from heteroplace.files.reader import Faults, read_json, read_struct, write_json
+from heteroplace.files.reader import read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.digests import digest_mismatches, remedy_of_mismatch
 from heteroplace.model.graph import TaskGraph
@@ -35,11 +34,6 @@ from heteroplace.model.plan import WHEN, Collective, Copy, Guard, Load, Plan, Ru
 SCHEMA_VERSION = 1
 Items = Annotated[
     tuple[Count, ...] | None,
-    kind(
-        list_of(a_count, "a list of item numbers"),
-        (),
-        schema={"type": "array", "items": {"type": "integer", "minimum": 0}},
-    ),
     about("Items of this step; absent only in a plan of one item."),
 ]
 
@@ -51,7 +45,7 @@ class GuardEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     branch: Count
     when: Annotated[
         Text,
-        one_of(WHEN, "active"),
+        one_of(WHEN),
         about("The branch has a load; is predicted to have one; has one and is not so predicted."),
     ] = "active"
 
@@ -76,11 +70,7 @@ class CopyStep(Struct, forbid_unknown_fields=True, kw_only=True):
     copy: Annotated[Name, about("Tensor.")]
     src: Annotated[Name, about("Memory.")] = field(name="from")
     dst: Annotated[Name, about("Memory.")] = field(name="to")
-    via: Annotated[
-        tuple[Name, ...],
-        kind(list_of(a_name, "a list of link names"), ()),
-        Meta(min_length=1, description="Links, in order."),
-    ]
+    via: Annotated[Names, Meta(min_length=1, description="Links, in order.")]
 
 
 class PlaceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -94,18 +84,10 @@ class LoadStep(Struct, forbid_unknown_fields=True, kw_only=True):
     """The weights of tasks are brought to where the tasks run, from where they are kept."""
 
     guard: GuardOfStep = None
-    load: Annotated[
-        tuple[Name, ...],
-        kind(list_of(a_name, "a list of task names"), ()),
-        Meta(min_length=1, description="Tasks."),
-    ]
+    load: Annotated[Names, Meta(min_length=1, description="Tasks.")]
     src: Annotated[Name, about("Memory.")] = field(name="from")
     dst: Annotated[Name, about("Memory.")] = field(name="to")
-    via: Annotated[
-        tuple[Name, ...],
-        kind(list_of(a_name, "a list of link names"), ()),
-        Meta(min_length=1, description="Links, in order."),
-    ]
+    via: Annotated[Names, Meta(min_length=1, description="Links, in order.")]
     place: Annotated[
         PlaceEntry | None, about("In the room for weights there; absent: bytes of their own.")
     ] = None
@@ -116,38 +98,43 @@ class CollectiveStep(Struct, forbid_unknown_fields=True, kw_only=True):
 
     items: Items = None
     collective: Annotated[Name, about("Task.")]
-    on: Annotated[
-        tuple[Name, ...],
-        kind(list_of(a_name, "a list of device names"), ()),
-        Meta(min_length=1, description="Devices, in rank order."),
-    ]
+    on: Annotated[Names, Meta(min_length=1, description="Devices, in rank order.")]
     root: Annotated[
         Count, about("Position in `on` of the device that gives or gets it, for kinds with one.")
     ] = 0
 
 
-_CHOICES = {"copy": CopyStep, "collective": CollectiveStep, "load": LoadStep, "run": RunStep}
-StepEntry = Annotated[
-    Any,
-    Meta(
-        extra={"choices": _CHOICES},
-        extra_json_schema={
-            "oneOf": [
-                {"$ref": "#/$defs/RunStep"},
-                {"$ref": "#/$defs/CopyStep"},
-                {"$ref": "#/$defs/CollectiveStep"},
-                {"$ref": "#/$defs/LoadStep"},
-            ]
-        },
-    ),
-]
+_CHOICES: dict[str, type[Struct]] = {
+    "copy": CopyStep,
+    "collective": CollectiveStep,
+    "load": LoadStep,
+    "run": RunStep,
+}
+"""By the key that tells them apart: the first that a step has; without any it is a run."""
+
+
+def _struct_of(step: object) -> type[Struct]:
+    keys = step if isinstance(step, dict) else {}
+    return next((entry for key, entry in _CHOICES.items() if key in keys), RunStep)
+
+
+def _step_schema() -> Json:
+    """The JSON Schema of a step, which chooses as `_struct_of`."""
+    schema: Json = {"$ref": "#/$defs/RunStep"}
+    for key, entry in reversed(list(_CHOICES.items())[:-1]):
+        then = {"$ref": f"#/$defs/{entry.__name__}"}
+        schema = {"if": {"required": [key]}, "then": then, "else": schema}
+    return schema
+
+
+StepEntry = Annotated[Any, Meta(extra_json_schema=_step_schema())]
 
 
 class PlanFile(Struct, forbid_unknown_fields=True, kw_only=True):
     """An ordered program of run, copy, collective and load steps."""
 
     schema: SchemaLink = field(default="", name="$schema")
-    schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
+    schema_version: Literal[1]
     graph: Annotated[Text, about("Name of the graph; for people.")] = ""
     cluster: Annotated[Text, about("Name of the cluster; for people.")] = ""
     graph_digest: Text
@@ -169,6 +156,11 @@ class PlanFile(Struct, forbid_unknown_fields=True, kw_only=True):
         | None
     ) = None
     steps: tuple[StepEntry, ...]
+
+    also_described: ClassVar[tuple[type[Struct], ...]] = tuple(_CHOICES.values())
+
+    def __post_init__(self) -> None:
+        self.steps = tuple(msgspec.convert(step, _struct_of(step)) for step in self.steps)
 
 
 def save_plan(plan: Plan, graph: TaskGraph, cluster: Cluster, path: str | os.PathLike[str]) -> None:
@@ -234,8 +226,6 @@ def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: st
         As `load_plan`.
     """
     file, faults = read_struct(value, PlanFile, source, PlanError)
-    if not (file.graph_digest and file.cluster_digest):
-        faults.check()
     # Before the names are read: those of another graph would only give a heap of unknown ones.
     _check_digests(file, graph, cluster, source)
     return _plan_of(file, graph, cluster, faults)
@@ -253,7 +243,6 @@ def replayed_plan(value: object, graph: TaskGraph, cluster: Cluster, source: str
         The file has faults, or is for another graph: the first difference is named.
     """
     file, faults = read_struct(value, PlanFile, source, PlanError)
-    faults.check()
     if graph.structure_digest != file.structure_digest and graph.digest() != file.graph_digest:
         raise PlanError(
             f"{source}: the plan {_difference(file, graph)}; give a plan of this graph, or solve "

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Struct, field
 
 from heteroplace.errors import RoutingError
+from heteroplace.files.faults import Faults, JsonPath, show
 from heteroplace.files.fields.fields import (
     Count,
-    Json,
     Name,
+    PositiveCount,
     SchemaLink,
     Text,
-    a_count,
     about,
-    kind,
-    list_of,
-    version,
 )
-from heteroplace.files.reader import Faults, JsonPath, read_json, read_struct, show, write_json
-from heteroplace.files.routes import PositiveCount
+from heteroplace.files.reader import read_json, read_struct, write_json
 from heteroplace.model.routed.route_profile import (
     Histogram,
     RouteProfile,
@@ -33,41 +30,15 @@ from heteroplace.model.routed.route_profile import (
 )
 
 SCHEMA_VERSION = 1
-_COUNT: Json = {"type": "integer", "minimum": 0}
-
-
-def _rows(width: int, expected: str) -> Any:
-    """The kind of lists of rows of `width` whole numbers, ascending and each once."""
-
-    def read(value: object) -> tuple[tuple[int, ...], ...]:
-        rows = list_of(list_of(a_count, expected), expected)(value)
-        if any(len(row) != width or row[-1] == 0 for row in rows):
-            raise ValueError(expected)
-        keys = [row[:-1] for row in rows]
-        if any(one >= other for one, other in pairwise(keys)):
-            raise ValueError(f"{expected}, ascending and each once")
-        return rows
-
-    row = {"type": "array", "items": _COUNT, "minItems": width, "maxItems": width}
-    return kind(read, None, schema={"type": "array", "items": row})
-
-
-def _a_set(value: object) -> tuple[int, ...]:
-    """Accept a list of different branches, ascending."""
-    found = list_of(a_count, "a list of branches, ascending")(value)
-    if any(one >= other for one, other in pairwise(found)):
-        raise ValueError("a list of branches, ascending")
-    return found
-
-
-LoadCounts = Annotated[Any, _rows(2, "a list of pairs [load, in how many runs], none of 0 runs")]
-"""A faulty one is None until all faults are told."""
+Row = tuple[Count, Count, Count, PositiveCount]
+LoadCounts = tuple[tuple[Count, PositiveCount], ...]
+"""Pairs (load, in how many runs)."""
 
 
 class ActiveSet(Struct, forbid_unknown_fields=True, kw_only=True):
     """How often just these branches had cells."""
 
-    branches: Annotated[Any, kind(_a_set, None, schema={"type": "array", "items": _COUNT})]
+    branches: Annotated[tuple[Count, ...], about("Ascending.")]
     runs: PositiveCount
 
 
@@ -91,8 +62,7 @@ class TransitionEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     dst: Annotated[Name, about("The next router of as many cells.")] = field(name="to")
     runs: PositiveCount
     cells: Annotated[
-        Any,
-        _rows(4, "a list of [branch, next branch, number of next branches, cells], none of 0"),
+        tuple[Row, ...],
         about("[branch, next branch, next branches that such a cell takes, cells in all runs]."),
     ]
 
@@ -101,7 +71,7 @@ class RouteProfileFile(Struct, forbid_unknown_fields=True, kw_only=True):
     """How often each route decision of a model was made."""
 
     schema: SchemaLink = field(default="", name="$schema")
-    schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
+    schema_version: Literal[1]
     model: Annotated[Text, about("Digest of the model.")]
     profiled_routers: tuple[ProfiledRouter, ...]
     transitions: tuple[TransitionEntry, ...] = ()
@@ -152,7 +122,7 @@ def route_profile_from_json(value: object, source: str = "profile") -> RouteProf
     file, faults = read_struct(value, RouteProfileFile, source, RoutingError)
     names: dict[str, int] = {}
     for index, router in enumerate(file.profiled_routers):
-        if router.name and names.setdefault(router.name, index) != index:
+        if names.setdefault(router.name, index) != index:
             faults.add(("profiled_routers", index, "name"), f"{show(router.name)} occurs twice")
         _check_router(router, ("profiled_routers", index), faults)
     _check_transitions(file, names, faults)
@@ -187,9 +157,6 @@ def _router(entry: ProfiledRouter) -> RouterProfile:
 
 def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> None:
     """Note counts that do not add up, loads above the cells, and branches that there are not."""
-    is_told = router.branches == 0 or router.cells == 0
-    if is_told or any(active.branches is None or not active.runs for active in router.active_sets):
-        return
     if len(router.loads) != router.branches:
         faults.add(
             (*path, "loads"),
@@ -199,7 +166,8 @@ def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> Non
     idle = [router.runs] * router.branches
     for position, active in enumerate(router.active_sets):
         place = (*path, "active_sets", position)
-        if active.branches and active.branches[-1] >= router.branches:
+        _check_ascending([(branch,) for branch in active.branches], (*place, "branches"), faults)
+        if max(active.branches, default=0) >= router.branches:
             faults.expected(place, f"branches below {router.branches}", list(active.branches))
             return
         for branch in active.branches:
@@ -207,9 +175,8 @@ def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> Non
     total = sum(each.runs for each in router.active_sets)
     _check_sum(total, router, (*path, "active_sets"), faults)
     for branch, histogram in enumerate(router.loads):
-        if histogram is None:
-            continue  # told already
         place = (*path, "loads", branch)
+        _check_ascending([pair[:1] for pair in histogram], place, faults)
         _check_sum(sum(count for _, count in histogram), router, place, faults)
         if histogram and histogram[-1][0] > router.cells:
             faults.expected(place, f"loads of at most {router.cells} cells", histogram[-1][0])
@@ -218,6 +185,11 @@ def _check_router(router: ProfiledRouter, path: JsonPath, faults: Faults) -> Non
             faults.add(
                 place, f"load 0 in {zero} runs, but it is in no active set in {idle[branch]}"
             )
+
+
+def _check_ascending(keys: Sequence[tuple[int, ...]], path: JsonPath, faults: Faults) -> None:
+    if any(one >= other for one, other in pairwise(keys)):
+        faults.expected(path, "rows in ascending order, each once", [list(key) for key in keys])
 
 
 def _check_sum(found: int, router: ProfiledRouter, path: JsonPath, faults: Faults) -> None:
@@ -242,12 +214,12 @@ def _check_transitions(file: RouteProfileFile, names: dict[str, int], faults: Fa
             faults.add(path, f"{show(entry.dst)} is not the next router of as many cells")
         seen.add((src, dst))
         limits = (routers[src].branches, routers[dst].branches)
-        for position, row in enumerate(entry.cells or ()):
-            if 0 in limits or _is_of(row, *limits):
-                continue
-            faults.expected(
-                (*path, "cells", position), "branches that the two routers have", list(row)
-            )
+        _check_ascending([row[:-1] for row in entry.cells], (*path, "cells"), faults)
+        for position, row in enumerate(entry.cells):
+            if not _is_of(row, *limits):
+                faults.expected(
+                    (*path, "cells", position), "branches that the two routers have", list(row)
+                )
 
 
 def _is_of(row: tuple[int, ...], num_src: int, num_dst: int) -> bool:

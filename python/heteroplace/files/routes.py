@@ -23,10 +23,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from heteroplace.errors import RoutingError
-from heteroplace.files.fields.fields import Name, Text, kind, one_of, positive, version
-from heteroplace.files.fields.fields import a_count as read_count
+from heteroplace.files.faults import did_you_mean, show
+from heteroplace.files.fields.fields import Name, PositiveCount, Text
 from heteroplace.files.output import naming, replacing
-from heteroplace.files.reader import did_you_mean, parse_json, read_struct, show
+from heteroplace.files.reader import parse_json, read_struct
 from heteroplace.model.routed.route_profile import Cells, RouteRecord, RouterShape
 
 ROUTES_VERSION: Literal[1] = 1
@@ -37,24 +37,21 @@ MAX_BRANCHES = 1 << 16
 """Of a router: whoever counts has a counter for each."""
 _DROPPED = -1
 
-PositiveCount = Annotated[int, kind(positive(read_count), 0, least=1)]
-"""A faulty one is 0 until all faults are told."""
-
 
 class RouterEntry(Struct, forbid_unknown_fields=True, frozen=True):
     """A router whose decisions follow."""
 
     name: Name
     cells: PositiveCount
-    branches: PositiveCount
+    branches: Annotated[int, Meta(ge=1, le=MAX_BRANCHES)]
 
 
 class RoutesHeader(Struct, forbid_unknown_fields=True, frozen=True):
     """The first line."""
 
-    routes_version: Annotated[Literal[1], version(ROUTES_VERSION)]
+    routes_version: Literal[1]
     model: Text
-    level: Annotated[int, one_of(LEVELS, 1)]
+    level: Annotated[int, Meta(ge=LEVELS[0], le=LEVELS[-1], title="one of 1, 2")]
     routers: Annotated[tuple[RouterEntry, ...], Meta(min_length=1)]
 
 
@@ -168,11 +165,8 @@ class RoutesReader:
         header, faults = read_struct(value, RoutesHeader, f"{self._source}: line 1", RoutingError)
         names: dict[str, int] = {}
         for index, entry in enumerate(header.routers):
-            if entry.name and names.setdefault(entry.name, index) != index:
+            if names.setdefault(entry.name, index) != index:
                 faults.add(("routers", index, "name"), f"{show(entry.name)} occurs twice")
-            if entry.branches > MAX_BRANCHES:
-                place = ("routers", index, "branches")
-                faults.expected(place, f"at most {MAX_BRANCHES} branches", entry.branches)
         faults.check()
         self.model_digest: str = header.model
         self.level: int = header.level

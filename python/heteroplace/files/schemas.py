@@ -9,27 +9,26 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
+from heteroplace.files.faults import schema_of
 from heteroplace.files.fields.cluster_fields import ClusterFile
 from heteroplace.files.fields.cost_fields import CostsFile
 from heteroplace.files.fields.graph_fields import GraphDescription
 from heteroplace.files.measurements import MeasurementsFile
 from heteroplace.files.output import write_text
-from heteroplace.files.plan import CollectiveStep, CopyStep, LoadStep, PlanFile, RunStep
+from heteroplace.files.plan import PlanFile
 from heteroplace.files.route_profile import RouteProfileFile
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
-_FILES: dict[str, tuple[type[Struct], ...]] = {
-    "cluster": (ClusterFile,),
-    "graph": (GraphDescription,),
-    "costs": (CostsFile,),
-    "plan": (PlanFile, CollectiveStep, CopyStep, LoadStep, RunStep),
-    "measurements": (MeasurementsFile,),
-    "routes": (RouteProfileFile,),
+_FILES: dict[str, type[Struct]] = {
+    "cluster": ClusterFile,
+    "graph": GraphDescription,
+    "costs": CostsFile,
+    "plan": PlanFile,
+    "measurements": MeasurementsFile,
+    "routes": RouteProfileFile,
 }
-"""The struct of each file, and those that it only names."""
 _NO_DEFAULTS: tuple[object, ...] = (None, "", [], {})
 """Of fields that are just absent then."""
 
@@ -37,10 +36,10 @@ _NO_DEFAULTS: tuple[object, ...] = (None, "", [], {})
 def schema_texts() -> dict[str, str]:
     """Return the text of each schema by the name of its file."""
     texts = {}
-    for name, files in _FILES.items():
-        (root, *_), parts = msgspec.json.schema_components(files)
-        parts = {part: _plain(schema) for part, schema in parts.items()}
-        top = parts.pop(root["$ref"].rpartition("/")[2])
+    for name, file in _FILES.items():
+        schema = schema_of(file)
+        parts = {part: _without_titles(struct) for part, struct in schema["$defs"].items()}
+        top = parts.pop(file.__name__)
         title = top.pop("description")
         schema = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -48,8 +47,7 @@ def schema_texts() -> dict[str, str]:
             **top,
             "$defs": parts,
         }
-        text = _layout(schema).replace("#/components/schemas/", "#/$defs/")
-        texts[f"{name}.schema.json"] = text + "\n"
+        texts[f"{name}.schema.json"] = _layout(schema) + "\n"
     return texts
 
 
@@ -64,28 +62,18 @@ def _layout(value: Any, kind: str = "schema", indent: str = "") -> str:
     return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
 
 
-def _plain(schema: Any) -> Any:
-    """A schema as msgspec makes it -> with what a kind of field says in place of the type's."""
+def _without_titles(schema: Any) -> Any:
+    """A schema without the names of structs, which users need not know, and empty defaults."""
     if isinstance(schema, list):
-        return [_plain(element) for element in schema]
+        return [_without_titles(element) for element in schema]
     if not isinstance(schema, dict):
         return schema
-    if "replaced" in schema:
-        kept = {key: schema[key] for key in ("description", "default") if key in schema}
-        return _plain({**kept, **schema["replaced"]})
-    is_optional = "default" in schema and schema["default"] is None
-    found = {
-        key: _plain(value)
+    return {
+        key: _without_titles(value)
         for key, value in schema.items()
-        # Titles are the names of the structs, which users need not know.
-        if not (key == "title" and isinstance(value, str))
+        if not (key == "title" and schema.get("type") == "object")
         and not (key == "default" and value in _NO_DEFAULTS)
     }
-    if is_optional and "anyOf" in found:
-        # Absent, and then None; null is no value of a file.
-        kinds = [choice for choice in found.pop("anyOf") if choice != {"type": "null"}]
-        found |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-    return found
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.errors import PlanError
-from heteroplace.files.reader import parse_json, show, unreadable
+from heteroplace.files.faults import show
+from heteroplace.files.reader import parse_json, unreadable
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json
-from heteroplace.files.reader import did_you_mean
+from heteroplace.files.faults import did_you_mean
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.implementations import maker_of, twin_name
 from heteroplace.model.units import MAX_INTEGER, format_bytes, parse_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from heteroplace.errors import GraphError
-from heteroplace.files.reader import did_you_mean
+from heteroplace.files.faults import did_you_mean
 from heteroplace.model.demands import layers_of
 from heteroplace.model.graph import TaskGraph
 

@@ -20,7 +20,8 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import ArtifactError, UnsupportedRelayError
-from heteroplace.files.reader import parse_json, show
+from heteroplace.files.faults import show
+from heteroplace.files.reader import parse_json
 from heteroplace.model.graph import tensor_bytes
 from heteroplace.relay.expressions import post_order_of_function, static_shape, tensor_types
 from heteroplace.relay.roi_align_op import ROI_ALIGN_OP, register_roi_align_op

@@ -16,7 +16,7 @@ import numpy as np
 import tvm
 
 from heteroplace.errors import ExecutionError
-from heteroplace.files.reader import did_you_mean
+from heteroplace.files.faults import did_you_mean
 
 Ports = tuple[tuple[str, tuple[int, ...], str], ...]
 """Name, shape and dtype of each."""

@@ -292,11 +292,11 @@ def test_check_warns_of_what_a_plan_wastes(files, capsys):
 
 
 def test_check_names_all_faults(files, capsys):
-    (files / "cluster.json").write_text(json.dumps({**CLUSTER, "host": "rom", "hosts": 1}))
+    (files / "cluster.json").write_text(json.dumps({**CLUSTER, "host": "", "hosts": 1}))
     assert main(["check", "cluster.json"]) == 4
     assert capsys.readouterr().err.splitlines() == [
         "error: cluster.json: 2 faults",
-        "  $.host: no memory is called 'rom'; did you mean \"ram\"?",
+        '  $.host: expected a name (text that is not empty), got ""',
         '  $: unknown key "hosts"; known keys: $schema, schema_version, name, description, '
         "defaults, memories, devices, links, host, congestion [HP101]",
     ]

@@ -194,7 +194,7 @@ def test_wrong_conditions_are_an_error(store: CostStore, changes, message) -> No
         ({"mode": "in place"}, "expected a network and a site >= 0 with the mode 'in place'"),
         ({"network": "d"}, "expected no network and site -1 with the mode 'hot', got 'd' and -1"),
         ({"site": 3}, "expected no network and site -1 with the mode 'hot', got '' and 3"),
-        ({"site": -2}, "site: expected a whole number >= 0, got -2"),
+        ({"site": -2}, "site: expected a whole number >= 0, or -1 for none, got -2"),
         ({"mode": "warm"}, "mode: expected one of hot, cold, in place, got 'warm'"),
     ],
 )

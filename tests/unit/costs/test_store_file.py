@@ -54,7 +54,7 @@ def test_all_faults_are_named_with_their_paths() -> None:
     del first["kernel"]
     first.update(wall_ns=-4, treads=2, hop_ns="fast")
     del first["threads"]
-    second.update(mode="hot", measured_at="yesterday")
+    second.update(mode="warm", measured_at="yesterday", network="", site=-1)
     value["notes"][0]["value"] = None
     with pytest.raises(CostStoreError) as caught:
         rows_from_json(value, "x.json")
@@ -66,11 +66,31 @@ def test_all_faults_are_named_with_their_paths() -> None:
         '$.measurements[0]: unknown key "treads"; did you mean "threads"?',
         "$.measurements[0].wall_ns: expected a whole number >= 0, got -4",
         '$.measurements[0].hop_ns: expected a whole number >= 0, got "fast"',
-        "$.measurements[1]: expected no network and site -1 with the mode 'hot', got \"d1\" and 3",
+        '$.measurements[1].mode: expected one of hot, cold, in place, got "warm"',
         '$.measurements[1].measured_at: expected a date and time in UTC such as "2026-01-31T12:00',
         "$.notes[0].value: expected a finite number, got null",
     ):
         assert f"\n  {line}" in message
+
+
+def test_all_faults_that_no_schema_can_name_are_named_with_their_paths() -> None:
+    value = small()
+    first, second = value["measurements"]
+    first.update(op="a\nb", measured_at="2026-02-30T12:00:00Z")
+    second.update(mode="hot")
+    value["notes"][0]["unit"] = "\x1b[31m"
+    with pytest.raises(CostStoreError) as caught:
+        rows_from_json(value, "x.json")
+    assert str(caught.value).splitlines() == [
+        "x.json: 4 faults",
+        "  $.measurements[0].op: expected text of printable characters that is not empty, got "
+        '"a\\nb"',
+        "  $.measurements[0].measured_at: expected a date and time in UTC such as "
+        '"2026-01-31T12:00:00+00:00", got "2026-02-30T12:00:00Z"',
+        '  $.notes[0].unit: expected text of printable characters, got "\\u001b[31m"',
+        "  $.measurements[1]: expected no network and site -1 with the mode 'hot', "
+        'got "d1" and 3',
+    ]
 
 
 @pytest.mark.parametrize(

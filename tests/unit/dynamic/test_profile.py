@@ -243,13 +243,13 @@ def test_all_wrong_records_are_told_at_once(tmp_path: Path) -> None:
         (
             '{"routes_version":1,"model":"m","level":1,"routers":['
             '{"name":"a","cells":1,"branches":1000000}]}',
-            "at most 65536 branches, got 1000000",
+            "expected a whole number >= 1 and <= 65536, got 1000000",
         ),
         ('{"routes_version":1,"level":1}', 'the key "model" is missing'),
         ('{"routes_version" 1}', "got no JSON"),
         (
             '{"routes_version":1,"model":"m","level":1,"routers":['
-            '{"name":"a","cells":1,"branches":0},{"name":"a","cells":1,"branches":2}]}',
+            '{"name":"a","cells":1,"branches":1},{"name":"a","cells":1,"branches":2}]}',
             "occurs twice",
         ),
     ],
@@ -344,7 +344,11 @@ def changed(path: tuple[str | int, ...], value: object) -> object:
         (("transitions", 0, "to"), "early", "not the next router of as many cells"),
         (("transitions", 0, "cells", 3), [2, 0, 1, 1], "branches that the two routers have"),
         (("transitions", 0, "cells", 0), [0, 0, 0, 1], "branches that the two routers have"),
-        (("transitions", 0, "cells", 0), [0, 0, 1, 0], "none of 0"),
+        (
+            ("transitions", 0, "cells", 0),
+            [0, 0, 1, 0],
+            r"cells\[0\]\[3\]: expected a whole number >= 1",
+        ),
     ],
 )
 def test_wrong_profiles_are_refused(path: tuple[str | int, ...], value: object, fault: str) -> None:
@@ -354,14 +358,24 @@ def test_wrong_profiles_are_refused(path: tuple[str | int, ...], value: object, 
 
 
 def test_a_wrong_count_is_told_once_and_with_all_others() -> None:
-    """Of a histogram that cannot be read nothing more is told."""
     value: Any = changed(("profiled_routers", 0, "active_sets", 0, "runs"), 5)
-    value["profiled_routers"][1]["loads"] = [None, None]
     with pytest.raises(RoutingError) as fault:
         route_profile_from_json(value)
     assert str(fault.value).count("counts of 6 runs") == 1
-    assert str(fault.value).count("expected a list of pairs") == 2
-    assert str(fault.value).startswith("profile: 5 faults")
+    assert str(fault.value).startswith("profile: 3 faults")
+
+
+def test_histograms_that_cannot_be_read_are_all_told() -> None:
+    value: Any = changed(("profiled_routers", 0, "runs"), -1)
+    value["profiled_routers"][1]["loads"] = [None, [[1]]]
+    with pytest.raises(RoutingError) as fault:
+        route_profile_from_json(value)
+    assert str(fault.value).splitlines() == [
+        "profile: 3 faults",
+        "  $.profiled_routers[0].runs: expected a whole number >= 0, got -1",
+        "  $.profiled_routers[1].loads[0]: expected a list, got null",
+        "  $.profiled_routers[1].loads[1][0]: expected a list of 2, got [1]",
+    ]
 
 
 def test_two_transitions_of_one_pair_are_refused() -> None:

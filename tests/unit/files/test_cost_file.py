@@ -169,7 +169,6 @@ def test_cost_files_of_other_versions_are_refused(read, version):
 def test_estimates_are_of_version_1_only(read):
     value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
     value["costs"]["a"]["cpu"] = {"source": "estimated", "ns": 4}
-    assert not VALIDATORS["costs"].is_valid(value)
     with pytest.raises(CostMismatchError, match="expected one of measured, given, scaled"):
         costs_from_json(value, read.graph, CLUSTER)
 

@@ -75,10 +75,15 @@ def test_faults_of_a_collective_step_are_named():
     plan = Plan(graph.digest(), cluster.digest(), (Collective(0, (0, 1)),), "by hand")
     value = plan_to_json(plan, graph, cluster)
     assert value["steps"] == [{"collective": graph.tasks[0].name, "on": ["cpu", "gpu"]}]
-    value["steps"][0] = {"collective": "q", "on": ["cpu", "tpu"], "root": -1}
+    value["steps"][0] = {"collective": "q", "on": ["cpu", "tpu"]}
     with pytest.raises(PlanError) as caught:
         plan_from_json(value, graph, cluster)
-    for fault in ("steps[0].collective", "steps[0].on[1]", "steps[0].root"):
+    for fault in ("steps[0].collective", "steps[0].on[1]"):
+        assert fault in str(caught.value)
+    value["steps"][0] = {"collective": "q", "on": [], "root": -1}
+    with pytest.raises(PlanError) as caught:
+        plan_from_json(value, graph, cluster)
+    for fault in ("steps[0].on: expected a list of at least 1", "steps[0].root"):
         assert fault in str(caught.value)
 
 
@@ -105,17 +110,25 @@ def test_steps_of_a_plan_of_two_items_must_say_which(read):
 def test_all_faults_of_a_plan_are_reported_at_once(read):
     value = plan_to_json(make_plan(read.graph), read.graph, CLUSTER)
     value["steps"][0].update(via=["upp"], to="gramm")
-    value["steps"][1] = {"run": "a", "at": "gpu"}
     value["reasons"] = ["one"]
     with pytest.raises(PlanError) as fault:
         plan_from_json(value, read.graph, CLUSTER, "p.json")
     assert str(fault.value).splitlines() == [
-        "p.json: 5 faults",
+        "p.json: 3 faults",
         "  $.reasons: has 1 texts; expected one per task: 3",
-        '  $.steps[0].to: no memory is called "gramm"; did you mean "gram"?',
         '  $.steps[0].via[0]: no link is called "upp"; did you mean "up"?',
+        '  $.steps[0].to: no memory is called "gramm"; did you mean "gram"?',
+    ]
+    value["steps"][0]["items"] = [0.5]
+    value["steps"][1] = {"run": "a", "at": "gpu", "guard": {"router": "", "branch": 0}}
+    with pytest.raises(PlanError) as fault:
+        plan_from_json(value, read.graph, CLUSTER, "p.json")
+    assert str(fault.value).splitlines() == [
+        "p.json: 4 faults",
+        "  $.steps[0].items[0]: expected a whole number >= 0, got 0.5",
+        '  $.steps[1].guard.router: expected a name (text that is not empty), got ""',
         '  $.steps[1]: the key "on" is missing',
-        '  $.steps[1]: unknown key "at"; known keys: items, guard, copy, collective, load, run, on',
+        '  $.steps[1]: unknown key "at"; known keys: items, guard, run, on',
     ]
     assert not VALIDATORS["plan"].is_valid(value)
 

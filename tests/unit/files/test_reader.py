@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from heteroplace.errors import ClusterError, HeteroPlaceError
-from heteroplace.files import reader
+from heteroplace.files import faults
 from heteroplace.files.cluster import cluster_from_json, load_cluster
+from heteroplace.files.faults import show
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph import graph_from_json, load_graph
-from heteroplace.files.reader import _unique_keys, parse_json, show
+from heteroplace.files.reader import _unique_keys, parse_json
 from heteroplace.files.solution import load_solution
 
 
@@ -61,9 +62,9 @@ def test_only_the_first_unknown_keys_are_compared_with_the_known_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    nearest = reader.did_you_mean
+    nearest = faults.did_you_mean
     monkeypatch.setattr(
-        reader, "did_you_mean", lambda name, known: (asked.append(name), nearest(name, known))[1]
+        faults, "did_you_mean", lambda name, known: (asked.append(name), nearest(name, known))[1]
     )
     value = {"schema_version": 1, "name": "c", **{f"k{number}": 0 for number in range(5000)}}
     with pytest.raises(ClusterError, match="5001 faults") as caught:

@@ -3,184 +3,72 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
 from heteroplace.files.fields.fields import (
+    SIZE_PATTERN,
     Count,
     Json,
     Name,
+    PositiveCount,
+    PositiveSize,
     SchemaLink,
     Size,
     Text,
-    a_count,
-    a_name,
     about,
-    distinct,
-    kind,
-    list_of,
     one_of,
-    positive,
     quantity,
-    size_schema,
-    version,
 )
 from heteroplace.model.cluster import CONGESTION_MODES
-from heteroplace.model.units import (
-    parse_bandwidth,
-    parse_bytes,
-    parse_duration,
-    parse_flops_per_second,
-)
 
 SCHEMA_VERSION = 1
-_DEVICE = re.compile(r"(?s)(.+?)(?::([0-9]+))?")
-_TARGET = (
+_EXPECTED_TARGET = (
     'a TVM target such as "llvm -mcpu=native" or {"kind": "cuda", "arch": "sm_75"} '
     "(values: text without spaces, whole numbers, true or false, lists of these)"
 )
-
-
-def _target(value: object) -> str:
-    """Return a TVM target string; a dict becomes "KIND -key=value ..." with the keys sorted."""
-    if isinstance(value, str) and value.strip():
-        return value
-    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-        raise ValueError(_TARGET)
-    words = [value["kind"]]
-    for key in sorted(value):
-        if key != "kind":
-            elements = value[key] if isinstance(value[key], list) else [value[key]]
-            words.append(f"-{key}={','.join(map(_target_word, elements))}")
-    if any(not word or any(c.isspace() for c in word) for word in words):
-        raise ValueError(_TARGET)
-    return " ".join(words)
-
-
-def _target_word(value: object) -> str:
-    if isinstance(value, str) and value:
-        return value
-    if isinstance(value, int):
-        return str(int(value))
-    raise ValueError(_TARGET)
-
-
-def _kind_and_index(value: object) -> tuple[str, int]:
-    """Split "cuda:1" into its kind and number; "cuda" is "cuda:0", as in TVM."""
-    match = _DEVICE.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError('a device kind and number such as "cuda:1" or "cpu:0"')
-    return match[1], int(match[2] or 0)
-
-
-def _size_or_name(value: object) -> int | str:
-    """Return the bytes in a size, or the text that must then name a memory."""
-    expected = 'the name of a memory, or a size > 0 such as "16 GiB"'
-    if isinstance(value, str) and not _is_size(value):
-        if not value:
-            raise ValueError(expected)
-        return value
-    try:
-        return positive(parse_bytes)(value)
-    except ValueError:
-        raise ValueError(expected) from None
-
-
-def _memory_name(value: object) -> str:
-    """Accept a name that cannot be taken for a size."""
-    if _is_size(value):
-        raise ValueError("a name that is not also a size")
-    return a_name(value)
-
-
-def _is_size(value: object) -> bool:
-    try:
-        parse_bytes(value)
-    except ValueError:
-        return False
-    return isinstance(value, str)
-
-
-def _batch_sizes(value: object) -> tuple[int, ...]:
-    expected = "a list of different numbers >= 1 such as [1, 2, 4]"
-    return tuple(sorted(distinct(positive(a_count), expected)(value)))
-
-
-def _transfers(value: object) -> tuple[tuple[int, int], ...]:
-    """Accept a list of (size, duration) pairs with different sizes; in ascending order of size."""
-    expected = 'a list of sizes, each once, with a duration, such as [["1 MiB", "90 us"]]'
-
-    def pair(entry: object) -> tuple[int, int]:
-        if not isinstance(entry, list) or len(entry) != 2:
-            raise ValueError(expected)
-        return positive(parse_bytes)(entry[0]), parse_duration(entry[1])
-
-    pairs = list_of(pair, expected)(value)
-    if len({size for size, _ in pairs}) < len(pairs):
-        raise ValueError(expected)
-    return tuple(sorted(pairs))
-
-
-_WORD: Json = {"type": "string", "pattern": r"^\S+$"}
-_WORDS: list[Json] = [_WORD, {"type": "integer"}, {"type": "boolean"}]
-_ATTRIBUTE: Json = {
-    "anyOf": [*_WORDS, {"type": "array", "minItems": 1, "items": {"anyOf": _WORDS}}]
-}
-_TARGET_SCHEMA: Json = {
-    "anyOf": [
-        {"type": "string", "pattern": r"\S"},
-        {
-            "type": "object",
-            "properties": {"kind": _WORD},
-            "required": ["kind"],
-            "propertyNames": {"pattern": r"^\S+$"},
-            "additionalProperties": _ATTRIBUTE,
-        },
-    ]
-}
-_ZERO: Json = {"pattern": "^[0.]+ ?([kMGTP]|[KMGT]i)?B$"}
-_SIZE_OR_NAME: Json = {
-    "anyOf": [
-        {"type": "integer", "minimum": 1},
-        {"type": "string", "minLength": 1, "not": _ZERO},
-    ]
-}
-_MEMORY_NAME: Json = {"type": "string", "minLength": 1, "not": size_schema(0)["anyOf"][1]}
-_FLOPS: Json = {"anyOf": [{"type": "integer", "minimum": 1}, quantity("[kMGTP]?FLOP/s")]}
-_PAIRS: Json = {"type": "array", "items": {"type": "array", "minItems": 2, "maxItems": 2}}
-
-
-def _numbers(least: int) -> Json:
-    items: Json = {"type": "integer", "minimum": least}
-    return {"type": "array", "minItems": 1, "uniqueItems": True, "items": items}
-
-
+_DEVICE = re.compile(r"(?s)(.+?)(?::([0-9]+))?")
+_DIFFERENT: Json = {"uniqueItems": True}
+_WITH_KIND: Json = {"required": ["kind"], "properties": {"kind": {"type": "string"}}}
+_Word = Annotated[str, Meta(pattern=r"^\S+$(?!\n)")]
+_Attribute = _Word | int | bool | Annotated[tuple[_Word | int | bool, ...], Meta(min_length=1)]
+Target = Annotated[
+    Annotated[str, Meta(pattern=r"\S")]
+    | Annotated[dict[_Word, _Attribute], Meta(extra_json_schema=_WITH_KIND)],
+    Meta(title=_EXPECTED_TARGET),
+]
 Bandwidth = Annotated[
-    int,
-    kind(
-        positive(parse_bandwidth),
-        0,
-        schema=quantity("(([kMGTP]|[KMGT]i)?B/s|[kMGTP]?bit/s)"),
+    str,
+    Meta(
+        pattern=quantity("(([kMGTP]|[KMGT]i)?B/s|[kMGTP]?bit/s)"),
+        title='a bandwidth > 0 with its unit, such as "44.26 Gbit/s" or "5.5 GB/s"',
     ),
 ]
-"""Bytes per second, in text with the unit."""
 Duration = Annotated[
-    int, kind(parse_duration, 0, schema=quantity("(ns|us|µs|ms|s)", is_positive=False))
-]
-"""Nanoseconds, in text with the unit."""
-MemorySize = Annotated[int, kind(positive(parse_bytes), 0, schema=size_schema(1))]
-DeviceKind = Annotated[
-    tuple[str, int], kind(_kind_and_index, ("", 0), schema={"type": "string", "minLength": 1})
-]
-Cores = Annotated[
-    tuple[int, ...],
-    kind(
-        distinct(a_count, "a list of different core numbers such as [0, 1]"),
-        (),
-        schema=_numbers(0),
+    str,
+    Meta(
+        pattern=quantity("(ns|us|µs|ms|s)", is_positive=False),
+        title='a duration with its unit (ns, us, ms, s), such as "5 us"',
     ),
 ]
+DeviceKind = Annotated[
+    str, Meta(min_length=1, title='a device kind and number such as "cuda:1" or "cpu:0"')
+]
+Speed = Annotated[
+    PositiveCount | Annotated[str, Meta(pattern=quantity("[kMGTP]?FLOP/s"))],
+    Meta(title='a speed > 0 such as "14.1 TFLOP/s", or a number of operations per second'),
+]
+MemoryName = Annotated[
+    str,
+    Meta(min_length=1, pattern=f"^(?!{SIZE_PATTERN[1:]})", title="a name that is not also a size"),
+]
+SizeOrName = Annotated[
+    PositiveCount | Annotated[str, Meta(min_length=1, pattern="^(?![0.]+ ?([kMGTP]|[KMGT]i)?B$)")],
+    Meta(title='the name of a memory, or a size > 0 such as "16 GiB"'),
+]
+Transfers = tuple[tuple[PositiveSize, Duration], ...]
 
 
 class Defaults(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -192,10 +80,8 @@ class Defaults(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class MemoryEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     """A space that some devices address directly."""
 
-    name: Annotated[
-        str, kind(_memory_name, "", schema=_MEMORY_NAME), about("Not a text that is also a size.")
-    ]
-    size: Annotated[MemorySize, about("Capacity.")]
+    name: Annotated[MemoryName, about("Not a text that is also a size.")]
+    size: Annotated[PositiveSize, about("Capacity.")]
     host: Annotated[Text, about("Computer it sits in; absent: that of its devices.")] = ""
 
 
@@ -204,31 +90,32 @@ class DeviceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
 
     name: Name
     target: Annotated[
-        str,
-        kind(_target, "", schema=_TARGET_SCHEMA),
+        Target,
         about("A TVM target: its text, or an object with its kind and attributes."),
     ]
     device: Annotated[
         DeviceKind, about('Kind and number as TVM writes them: "cuda:1"; without a number it is 0.')
     ]
     memory: Annotated[
-        int | str,
-        kind(_size_or_name, "", schema=_SIZE_OR_NAME),
+        SizeOrName,
         about("The name of a memory, or the size of one of its own, called like the device."),
     ]
-    cores: Annotated[Cores, about("Cores that a cpu device runs on.")] = ()
+    cores: Annotated[
+        tuple[Count, ...],
+        Meta(
+            min_length=1,
+            extra_json_schema=_DIFFERENT,
+            title="a list of different core numbers such as [0, 1]",
+        ),
+        about("Cores that a cpu device runs on."),
+    ] = ()
     host: Annotated[Text, about("Computer it sits in; absent: the one without a name.")] = ""
-    flops_per_second: Annotated[
-        int | None,
-        kind(positive(parse_flops_per_second), None, schema=_FLOPS),
-        about("Peak speed, for estimates."),
-    ] = None
-    memory_bytes_per_second: Annotated[
+    flops_per_second: Annotated[Speed | None, about("Peak speed, for estimates.")] = None
+    memory_bandwidth: Annotated[
         Bandwidth | None, about("Peak bandwidth of its memory, for estimates.")
-    ] = field(default=None, name="memory_bandwidth")
+    ] = None
     copy_engines: Annotated[
-        int | None,
-        one_of((0, 1, 2), None, "0, 1 or 2"),
+        Annotated[int, Meta(ge=0, le=2, title="0, 1 or 2")] | None,
         about(
             "How many copies may touch its memory at once: 0: none while it runs, a copy occupies "
             "the device (of two CPUs of a host the one that gets the value); 1: one; 2: one in and "
@@ -236,13 +123,15 @@ class DeviceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         ),
     ] = None
     batch_sizes: Annotated[
-        tuple[int, ...],
-        kind(_batch_sizes, (1,), schema=_numbers(1)),
+        tuple[PositiveCount, ...],
+        Meta(
+            min_length=1,
+            extra_json_schema=_DIFFERENT,
+            title="a list of different numbers >= 1 such as [1, 2, 4]",
+        ),
         about("How many items it can run as one batch of a task."),
     ] = (1,)
-    launch_ns: Annotated[Duration, about("Fixed time to start one task, for estimates.")] = field(
-        default=0, name="launch"
-    )
+    launch: Annotated[Duration, about("Fixed time to start one task, for estimates.")] = "0 ns"
     model: Annotated[Text, about("For people only.")] = ""
     part: Annotated[
         Count,
@@ -252,14 +141,19 @@ class DeviceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         ),
     ] = 0
 
+    def __post_init__(self) -> None:
+        for numbers in (self.cores, self.batch_sizes):
+            if len(set(numbers)) < len(numbers):
+                raise ValueError("expected different numbers")
+
 
 class LinkEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     """A directed connection of two memories."""
 
     src: Annotated[Name, about("A memory, or a device, which stands for its memory.")]
     dst: Name
-    bytes_per_second: Bandwidth = field(name="bandwidth")
-    latency_ns: Duration = field(name="latency")
+    bandwidth: Bandwidth
+    latency: Duration
     name: Annotated[Name, about('Default: "SRC->DST".')] | None = None
     channel: (
         Annotated[
@@ -276,13 +170,11 @@ class LinkEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         ),
     ] = False
     transfer_times: Annotated[
-        tuple[tuple[int, int], ...],
-        kind(_transfers, (), schema=_PAIRS),
+        Transfers,
         about("Transfers that were timed: size, and time with the latency; linear between."),
     ] = ()
     measured: Annotated[
-        tuple[tuple[int, int], ...],
-        kind(_transfers, (), schema=_PAIRS),
+        Transfers,
         about(
             "As transfer_times, without the latency: the form of older files, no longer written."
         ),
@@ -293,14 +185,13 @@ class ClusterFile(Struct, forbid_unknown_fields=True, kw_only=True):
     """A machine that a network is placed on: memories, devices and directed links."""
 
     schema: SchemaLink = field(default="", name="$schema")
-    schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
+    schema_version: Literal[1]
     name: Name
     description: Annotated[Text, about("For people only.")] = ""
     defaults: Defaults = Defaults()
     memories: tuple[MemoryEntry, ...] = ()
     devices: Annotated[
-        tuple[DeviceEntry, ...],
-        Meta(min_length=1, extra={"expected": "a list of at least one device"}),
+        tuple[DeviceEntry, ...], Meta(min_length=1, title="a list of at least one device")
     ]
     links: tuple[LinkEntry, ...] = ()
     host: (
@@ -312,9 +203,47 @@ class ClusterFile(Struct, forbid_unknown_fields=True, kw_only=True):
     ) = None
     congestion: Annotated[
         str,
-        one_of(CONGESTION_MODES, "channel"),
+        one_of(CONGESTION_MODES),
         about(
             "Which copies exclude each other: none; those on one channel; those out of one memory "
             "or into one; all."
         ),
     ] = "channel"
+
+
+def positive(read: Callable[[object], int]) -> Callable[[object], int]:
+    """Return `read` with 0 refused: small quantities are rounded to it."""
+
+    def read_positive(value: object) -> int:
+        number = read(value)
+        if number <= 0:
+            raise ValueError("more than 0")
+        return number
+
+    return read_positive
+
+
+def kind_and_index(value: object) -> tuple[str, int]:
+    """Split "cuda:1" into its kind and number; "cuda" is "cuda:0", as in TVM."""
+    match = _DEVICE.fullmatch(str(value))
+    assert match is not None  # of a name
+    return match[1], int(match[2] or 0)
+
+
+def target_text(value: object) -> str:
+    """Return a TVM target string; a dict becomes "KIND -key=value ..." with the keys sorted."""
+    if not isinstance(value, dict):
+        return str(value)
+    if not isinstance(value.get("kind"), str):
+        raise ValueError(_EXPECTED_TARGET)
+    words = [value["kind"]]
+    for key in sorted(value.keys() - {"kind"}):
+        elements = value[key] if isinstance(value[key], tuple) else (value[key],)
+        texts = (each if isinstance(each, str) else str(int(each)) for each in elements)
+        words.append(f"-{key}={','.join(texts)}")
+    return " ".join(words)
+
+
+def is_size(text: str) -> bool:
+    """Tell whether the memory of a device is a size, not a name."""
+    return re.search(SIZE_PATTERN, text) is not None

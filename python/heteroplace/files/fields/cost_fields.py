@@ -14,22 +14,22 @@ from heteroplace.files.fields.fields import (
     Text,
     Texts,
     about,
-    version,
 )
 from heteroplace.model.collectives import CollectiveCosts
 from heteroplace.model.cost import SOURCES_WITH_TIME, SOURCES_WITHOUT_TIME
 
 SCHEMA_VERSION = 3
-OLDEST_VERSION = 1
 SOURCES = {
     1: ("measured", "estimated", "given", "unsupported", "unknown"),
     2: (*SOURCES_WITH_TIME, "unsupported", "unknown"),
     3: (*SOURCES_WITH_TIME, *SOURCES_WITHOUT_TIME),
 }
 """What `source` may be, by version of the file."""
-BATCH = "^([2-9]|[1-9][0-9]{1,8})$"
-"""Keys of `batch_costs`."""
-_TIMED: Json = {"properties": {"source": {"enum": list(SOURCES_WITH_TIME)}}}
+_BATCH = Meta(
+    pattern=r"^([2-9]|[1-9][0-9]{1,8})$(?!\n)", title="a number of items above 1 as the key"
+)
+_ALL_SOURCES = [*SOURCES[SCHEMA_VERSION], "estimated"]
+_TIMED: Json = {"properties": {"source": {"enum": [*SOURCES_WITH_TIME, "estimated"]}}}
 _NS_IF_TIMED: Json = {
     "if": _TIMED,
     "then": {"required": ["ns"]},
@@ -40,7 +40,9 @@ _NS_IF_TIMED: Json = {
 class CostEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     """The cost of a task on a device."""
 
-    source: Annotated[Text, Meta(extra_json_schema={"enum": list(SOURCES[SCHEMA_VERSION])})]
+    source: Annotated[
+        Text, Meta(extra_json_schema={"enum": _ALL_SOURCES}), about('"estimated": version 1 only.')
+    ]
     ns: Annotated[Count, about("Run time; present if and only if the source has one.")] | None = (
         None
     )
@@ -114,7 +116,7 @@ class CostsFile(Struct, forbid_unknown_fields=True, kw_only=True):
     """The cost of every task on every device."""
 
     schema: SchemaLink = field(default="", name="$schema")
-    schema_version: Annotated[Literal[1, 2, 3], version(SCHEMA_VERSION, OLDEST_VERSION)]
+    schema_version: Literal[1, 2, 3]
     graph: Annotated[Text, about("Name of the graph; for people.")] = ""
     cluster: Annotated[Text, about("Name of the cluster; for people.")] = ""
     graph_digest: Annotated[Text, about("In versions 1 and 2 only: the graph it is for.")] = ""
@@ -128,9 +130,8 @@ class CostsFile(Struct, forbid_unknown_fields=True, kw_only=True):
     ] = {}
     costs: Annotated[Entries, about("Of one item; by task name and device name.")]
     batch_costs: Annotated[
-        dict[str, Entries],
+        dict[Annotated[str, _BATCH], Entries],
         about("Of several items run together; by their number, which is above 1."),
-        Meta(extra_json_schema={"propertyNames": {"pattern": BATCH}}),
     ] = {}
     collectives: (
         Annotated[

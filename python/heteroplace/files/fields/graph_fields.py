@@ -13,47 +13,25 @@ from heteroplace.files.fields.fields import (
     Count,
     Json,
     Name,
+    Names,
     SchemaLink,
     Size,
     Text,
     Texts,
-    a_count,
-    a_name,
-    a_number,
     about,
-    kind,
-    list_of,
     one_of,
-    version,
 )
 from heteroplace.model.routed.capacities import OVERFLOWS
-from heteroplace.model.units import MAX_INTEGER
 
 SCHEMA_VERSION = 1
 MAX_MS = 2.0**63 / 1e6 - 1
 """Of times, so that they are below 2^63 ns; at that size whole numbers have gaps of some ns."""
-
-
-def _time_ns(value: object) -> int | None:
-    try:
-        return None if value is None else a_count(value)
-    except ValueError as fault:
-        raise ValueError(f"{fault}, or null where the device cannot run the task") from None
-
-
-def _time_ms(value: object) -> float | None:
-    try:
-        if value is None or a_number(value) <= MAX_MS:
-            return value  # type: ignore[return-value]
-        raise ValueError(f"a number >= 0, at most {MAX_MS:.0f}")
-    except ValueError as fault:
-        raise ValueError(f"{fault}, or null where the device cannot run the task") from None
-
-
-_OR_NULL: list[Json] = [{"type": "number", "minimum": 0}, {"type": "null"}]
-Names = Annotated[tuple[Name, ...], kind(list_of(a_name, "a list of names"), ())]
-TimeNs = Annotated[Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None, kind(_time_ns, None)]
-TimeMs = Annotated[int | float | None, kind(_time_ms, None, schema={"anyOf": _OR_NULL})]
+_CANNOT_RUN = "or null where the device cannot run the task"
+TimeNs = Annotated[Count | None, Meta(title=f"a whole number >= 0, {_CANNOT_RUN}")]
+TimeMs = Annotated[
+    Annotated[int, Meta(ge=0, le=int(MAX_MS))] | Annotated[float, Meta(ge=0, le=MAX_MS)] | None,
+    Meta(title=f"a number >= 0, at most {MAX_MS:.0f}, {_CANNOT_RUN}"),
+]
 
 
 class BranchEntry(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -72,20 +50,12 @@ class RouterEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     top_k: Annotated[Count, about("Most branches that a cell goes to.")]
     capacities: Annotated[
         tuple[tuple[Count, ...], ...],
-        kind(
-            list_of(list_of(a_count, ""), "a list of lists of whole numbers >= 0"),
-            (),
-            schema={
-                "type": "array",
-                "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
-            },
-        ),
         about("For each branch the numbers of rows that its tasks are compiled for, ascending."),
     ]
     overflow: (
         Annotated[
             Text,
-            one_of(OVERFLOWS, "rounds"),
+            one_of(OVERFLOWS),
             about('What becomes of cells beyond the largest capacity. Default: "rounds".'),
         ]
         | UnsetType
@@ -146,6 +116,10 @@ class TaskEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
         | UnsetType
     ) = UNSET
 
+    def __post_init__(self) -> None:
+        if self.times_ns is not UNSET and self.times_ms is not UNSET:
+            raise ValueError("has both times_ns and times_ms")
+
 
 class TensorEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     """What a task makes, or an input of the model."""
@@ -156,18 +130,8 @@ class TensorEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     name: Annotated[Name, about('Default: "PRODUCER.INDEX"; needed for inputs.')] | UnsetType = (
         UNSET
     )
-    consumers: (
-        Annotated[
-            tuple[Name, ...],
-            kind(list_of(a_name, "a list of task names"), ()),
-            about("The tasks that read it."),
-        ]
-        | UnsetType
-    ) = UNSET
-    shape: (
-        Annotated[tuple[Count, ...], kind(list_of(a_count, "a list of whole numbers >= 0"), ())]
-        | UnsetType
-    ) = UNSET
+    consumers: Annotated[Names, about("The tasks that read it.")] | UnsetType = UNSET
+    shape: tuple[Count, ...] | UnsetType = UNSET
     dtype: Text | UnsetType = UNSET
     bytes: Annotated[Size, about("Default: from shape and dtype.")] | UnsetType = UNSET
     shared: (
@@ -175,16 +139,31 @@ class TensorEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     ) = UNSET
     buffer: Annotated[Name, about("Routed buffer in which its rows lie.")] | UnsetType = UNSET
 
+    def __post_init__(self) -> None:
+        if self.producer is UNSET and self.name is UNSET:
+            raise ValueError("has neither a name nor a producer")
+        if self.bytes is UNSET and (self.shape is UNSET or not self.dtype):
+            raise ValueError("has no size")
 
-_ONE_OF_TIMES: Json = {"not": {"required": ["times_ns", "times_ms"]}}
+
+# As `__post_init__` of the entries has them.
+_ONE_OF_TIMES: Json = {
+    "allOf": [
+        {"not": {"required": ["times_ns", "times_ms"]}, "title": 'one of "times_ns" and "times_ms"'}
+    ]
+}
 _NAME_AND_SIZE: Json = {
     "allOf": [
-        {"anyOf": [{"required": ["name"]}, {"required": ["producer"]}]},
+        {
+            "anyOf": [{"required": ["name"]}, {"required": ["producer"]}],
+            "title": 'a "name" or a "producer"',
+        },
         {
             "anyOf": [
                 {"required": ["bytes"]},
                 {"required": ["shape", "dtype"], "properties": {"dtype": {"minLength": 1}}},
-            ]
+            ],
+            "title": '"bytes", or both "shape" and "dtype"',
         },
     ]
 }
@@ -194,14 +173,13 @@ class GraphDescription(Struct, forbid_unknown_fields=True, kw_only=True):
     """A task graph, with the run times of its tasks if they are known."""
 
     schema: SchemaLink | UnsetType = field(default=UNSET, name="$schema")
-    schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
+    schema_version: Literal[1]
     name: Name
     description: Annotated[Text, about("For people only.")] | UnsetType = UNSET
     tasks: tuple[Annotated[TaskEntry, Meta(extra_json_schema=_ONE_OF_TIMES)], ...]
     tensors: tuple[Annotated[TensorEntry, Meta(extra_json_schema=_NAME_AND_SIZE)], ...]
     outputs: Annotated[
-        tuple[Name, ...],
-        kind(list_of(a_name, "a list of tensor names"), ()),
+        Names,
         about("Names of the tensors that the model returns, in order; may repeat."),
     ]
     updates: (

@@ -30,17 +30,17 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from heteroplace.errors import GraphError
-from heteroplace.files.fields.fields import Count, Integer, Name, Number, a_count, kind
+from heteroplace.files.fields.fields import Count, Name
 from heteroplace.files.published.published_instance import (
     NS_PER_MS,
     TENSOR_SHARE,
+    Number,
     PublishedInstance,
-    TaskId,
     check_ends,
     check_ids,
     power_of_ten,
@@ -49,30 +49,27 @@ from heteroplace.files.published.published_instance import (
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.model.units import MAX_INTEGER
 
 _HOST_BYTES = 2**50
 _MAX_QUANTUM_NS = 10**8
 
 
-def _flag(value: object) -> bool:
-    if value not in (0, 1):
-        raise ValueError("true, false, 1 or 0")
-    return bool(value)
-
-
 class _Node(Struct, kw_only=True):
-    id: TaskId
+    id: Count
     name: Name
     cpu_ms: Number = field(name="cpuLatency")
     accelerator_ms: Number = field(name="fpgaLatency")
     size: Number
-    color: Integer | None = field(default=None, name="colorClass")
-    is_supported: Annotated[bool, kind(_flag, True)] = field(name="supportedOnFpga")
+    color: Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)] | None = field(
+        default=None, name="colorClass"
+    )
+    is_supported: bool | Literal[0, 1] = field(name="supportedOnFpga")
 
 
 class _Edge(Struct, kw_only=True):
-    src: TaskId = field(name="sourceId")
-    dst: TaskId = field(name="destId")
+    src: Count = field(name="sourceId")
+    dst: Count = field(name="destId")
     cost: Number
 
 
@@ -81,7 +78,7 @@ class _Format(Struct, kw_only=True):
 
     accelerator_bytes: Number = field(name="maxSizePerFPGA")
     num_accelerators: Count = field(name="maxFPGAs")
-    num_cpus: Annotated[int, kind(a_count, 1)] = field(name="maxCPUs")
+    num_cpus: Count = field(name="maxCPUs")
     nodes: tuple[_Node, ...]
     edges: tuple[_Edge, ...]
 

@@ -22,22 +22,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from msgspec import Struct
 
-from heteroplace.files.fields.fields import Count, Name, Number, a_number, kind, list_of
+from heteroplace.files.faults import JsonPath
+from heteroplace.files.fields.fields import Count, Name
 from heteroplace.files.published.published_instance import (
     NS_PER_MS,
     TENSOR_SHARE,
+    Number,
     PublishedInstance,
-    TaskId,
     check_ends,
     check_ids,
     power_of_ten,
     read_import,
 )
-from heteroplace.files.reader import JsonPath
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
@@ -48,24 +47,19 @@ _FREE_BYTES_PER_SECOND = 10**15
 """Bandwidth of a pair whose transfers all take no time."""
 
 _Matrix = tuple[tuple[float, ...], ...]
-
-
-_read_numbers = list_of(a_number, "a list of numbers >= 0, one per device")
-_read_matrix = list_of(_read_numbers, "a matrix of numbers >= 0, [from][to]")
-# None stands in for a faulty one.
-_Numbers = Annotated[tuple[float, ...] | None, kind(_read_numbers, None)]
+_Numbers = tuple[Number, ...]
 
 
 class _TaskEntry(Struct, kw_only=True):
-    id: TaskId
+    id: Count
     time_ms: _Numbers
     memory: Number
 
 
 class _EdgeEntry(Struct, kw_only=True):
-    src: TaskId
-    dst: TaskId
-    transfer_ms: Annotated[_Matrix | None, kind(_read_matrix, None)]
+    src: Count
+    dst: Count
+    transfer_ms: tuple[_Numbers, ...]
 
 
 class _Format(Struct, kw_only=True):
@@ -135,8 +129,8 @@ def _read(path: str | os.PathLike[str]) -> _File:
     if count == 0:
         faults.add(("devices",), "at least one device is needed")
 
-    def check(place: JsonPath, found: tuple[float, ...] | None) -> None:
-        if found is not None and len(found) != count:
+    def check(place: JsonPath, found: tuple[float, ...]) -> None:
+        if len(found) != count:
             expected = f"a list of {count} numbers >= 0, one per device"
             faults.expected(place, expected, list(found))
 
@@ -144,12 +138,12 @@ def _read(path: str | os.PathLike[str]) -> _File:
     check_ids(file.tasks, "tasks", faults)
     for index, task in enumerate(file.tasks):
         check(("tasks", index, "time_ms"), task.time_ms)
-    times = {task.id: tuple(ms * NS_PER_MS for ms in task.time_ms or ()) for task in file.tasks}
+    times = {task.id: tuple(ms * NS_PER_MS for ms in task.time_ms) for task in file.tasks}
     check_ends(file.edges, ("src", "dst"), times, faults)
     edges = []
     for index, edge in enumerate(file.edges):
-        matrix = edge.transfer_ms or ()
-        if edge.transfer_ms is not None and {len(matrix), *map(len, matrix)} - {count}:
+        matrix = edge.transfer_ms
+        if {len(matrix), *map(len, matrix)} - {count}:
             faults.expected(
                 ("edges", index, "transfer_ms"),
                 f"a matrix of {count} x {count} numbers >= 0, [from][to]",
@@ -159,7 +153,7 @@ def _read(path: str | os.PathLike[str]) -> _File:
         edges.append(_Edge(edge.src, edge.dst, transfer_ns))
     faults.check()
     task_memory = {task.id: task.memory for task in file.tasks}
-    return _File(file.name, file.device_memory or (), times, task_memory, edges)
+    return _File(file.name, file.device_memory, times, task_memory, edges)
 
 
 def _products(file: _File) -> _Wires:

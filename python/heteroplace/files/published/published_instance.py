@@ -7,20 +7,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from heteroplace.errors import GraphError
-from heteroplace.files.fields.fields import a_count, kind
-from heteroplace.files.reader import Faults, read_json, read_struct
+from heteroplace.files.faults import Faults
+from heteroplace.files.fields.fields import MAX_NUMBER, Count
+from heteroplace.files.reader import read_json, read_struct
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 
 S = TypeVar("S", bound=Struct)
 
-NO_TASK = -1
-"""Stands in for an id that is faulty."""
-TaskId = Annotated[int, kind(a_count, NO_TASK)]
+Number = Annotated[Count | Annotated[float, Meta(ge=0, lt=MAX_NUMBER)], Meta(title="a number >= 0")]
+"""Whole numbers stay exact."""
 NS_PER_MS = 1_000_000
 TENSOR_SHARE = 0.001
 """Tensors must not use more than this part of a memory: the published files charge none."""
@@ -66,7 +66,7 @@ def check_ids(tasks: Sequence[TaskEntry], key: str, faults: Faults) -> None:
     """Note ids that occur twice in the list at `key`."""
     seen: set[int] = set()
     for index, task in enumerate(tasks):
-        if task.id in seen and task.id != NO_TASK:
+        if task.id in seen:
             faults.add((key, index, "id"), f"id {task.id} is used twice")
         seen.add(task.id)
 
@@ -89,7 +89,7 @@ def check_ends(
     """
     for index, edge in enumerate(edges):
         for key, task in zip(keys, (edge.src, edge.dst), strict=True):
-            if task not in known and task != NO_TASK:
+            if task not in known:
                 faults.add(("edges", index, key), f"there is no task with id {task}")
 
 
