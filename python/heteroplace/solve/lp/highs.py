@@ -99,30 +99,24 @@ class _Call:
             self._error = err
 
     def _try_factors(self) -> Any:
-        """Solve until HiGHS ends without an error of its own, within the time.
-
-        That there is no solution is asked again without presolve, which is wrong about it at times
-        (seen in the HiGHS 1.12 of scipy 1.17; https://github.com/ERGO-Code/HiGHS/issues/2432).
-        """
+        """Solve until HiGHS ends without an error of its own, within the time."""
         deadline = time.perf_counter() + self._limits.time_limit_s
-        presolve = True
         for factor in _FACTORS:
-            found = self._solve(factor, deadline - time.perf_counter(), presolve)
-            if found.status == _INFEASIBLE and presolve:
-                presolve = False
-                found = self._solve(factor, deadline - time.perf_counter(), presolve)
+            found = self._solve(factor, deadline - time.perf_counter())
             if found.status != _GAVE_UP or _is_out_of_nodes(found):
                 break
         if found.mip_dual_bound is not None:
             found.mip_dual_bound /= factor
         return found
 
-    def _solve(self, factor: float, time_limit_s: float, presolve: bool) -> Any:
+    def _solve(self, factor: float, time_limit_s: float) -> Any:
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         program = self._program
         options: dict[str, float] = {
-            "presolve": presolve,
+            # The presolve of HiGHS 1.12 (scipy 1.17) loses solutions: it calls worse ones optimal
+            # and feasible programs infeasible (https://github.com/ERGO-Code/HiGHS/issues/2432).
+            "presolve": False,
             "time_limit": max(_LEAST_S, time_limit_s),
             "mip_rel_gap": self._limits.gap_ratio,
         }
