@@ -25,7 +25,7 @@ import numpy as np
 
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.plan import Plan
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.arrays import IntArray
 from heteroplace.native.list import list_schedule, m_topo
 from heteroplace.native.throughput import (
     Improvement,
@@ -37,7 +37,6 @@ from heteroplace.native.throughput import (
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.list.order_place import OrderPlaceSolver
-from heteroplace.solve.list.single import max_singles
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.objective import least_gain_ratio
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report, status_of
@@ -146,8 +145,7 @@ class _Run:
         orders = int(min(_MAX_ORDERS, max(_MIN_ORDERS, orders)))
         self.splits = contiguous_splits(problem.native, orders)[:2]
         uniform = m_topo(problem.native, is_uniform=True).devices(len(problem.graph.tasks))
-        self.initial = [*self.splits, *self._single_placements(), uniform]
-        self.initial += self._list_schedules()
+        self.initial = [*self.splits, uniform, *self._list_schedules()]
         self._split_ideals()
         self._report("initial solutions")
         if self.is_proving:
@@ -219,25 +217,6 @@ class _Run:
         self.splits.insert(0, split.placement)
         note = f"{split.num_ideals} ideals, load {split.load_ns} ns"
         self.tried.append((IDEALS, self._item_ns(split.placement), note))
-
-    def _single_placements(self) -> list[IntArray]:
-        """All tasks on one device, those that it cannot run on their fastest; of many devices on
-        those where that takes least."""
-        run_ns = self.problem.native.run_ns
-        ranked = np.where(run_ns == IMPOSSIBLE, np.iinfo(np.int64).max, run_ns)
-        fastest = ranked.argmin(axis=1)
-        # A group goes where its first task is fastest: all of it can run on the same devices.
-        first: dict[int, int] = {}
-        for task, group in enumerate(self.problem.native.task_group):
-            if group >= 0:
-                fastest[task] = fastest[first.setdefault(group, task)]
-        own_ns = np.take_along_axis(run_ns, fastest[:, None], axis=1)
-        total_ns = np.where(run_ns == IMPOSSIBLE, own_ns, run_ns).sum(axis=0)
-        order = np.argsort(total_ns, kind="stable")[: max_singles(self.problem)]
-        return [
-            np.where(run_ns[:, device] == IMPOSSIBLE, fastest, device)
-            for device in sorted(order.tolist())
-        ]
 
     def _best(self) -> tuple[int, IntArray] | None:
         """The initial solution of least time per item that fits, and that time; ties: the first."""
