@@ -1,7 +1,8 @@
 """Place by a solver of one's own: the best plan of three published schedulers."""
 
-import heteroplace
 from heteroplace.bench.models.networks import small_cnn
+
+import heteroplace
 from heteroplace.solve import SOLVERS
 
 

@@ -45,7 +45,7 @@ _THROUGHPUT_SOLVERS = (
 _QUALITY_SOLVERS = ("bheft", "ea", "sa", "divi", "split", "auto")
 _SPLIT_SOLVERS = ("split", "divi", "moirai", "cpsat")
 _GPT3_SOLVERS = ("single", "bheft", "divi", "split", "auto")
-_COARSE_SOLVERS = ("m-sct", "getf", "cross-entropy", "moirai", "lns", "search", "auto")
+_COARSE_SOLVERS = ("m-sct", "getf", "moirai", "lns", "search", "auto")
 _STEP_SOLVERS = ("metis", "m-topo", "m-etf", "m-sct", "order-place", "celeritas", "auto")
 _PUBLISHED_SOLVERS = ("single", "heft", "cpsat", "moirai", "split", "lns", "search", "auto")
 _PUBLISHED_ITEM_SOLVERS = ("single", "throughput", "auto")
@@ -55,7 +55,7 @@ _ITEMS, _ZOO_ITEMS, _NODE_ITEMS, _NODES = 16, 128, 4, 6
 nodes."""
 _QUALITY_GRAPHS = ("rwnn/er10x10", "rwnn/er10x10-sdep2", "rwnn/er10x10-wdep2")
 SPLIT_SOLVER = "split"
-SPEED_UP_BASES = ("m-sct", "getf", "cross-entropy")
+SPEED_UP_BASES = ("m-sct", "getf")
 """What Moirai's speed-ups are over."""
 
 Paper = Mapping[str, float | str]

@@ -7,7 +7,7 @@ Rows are those of `benchmarks place` (see there) for each (graph, solver), with
     items_per_second, bound_items_per_second, of_bound
                     where several items are served; with replicas, of all of them together
     split_speed_up  table "divi-split": seconds to the best plan over those of the solver split
-    original_tasks, vs_m_sct, vs_getf, vs_cross_entropy
+    original_tasks, vs_m_sct, vs_getf
                     table "moirai-coarse": operators before coarsening; makespan of that baseline on
                     the same graph over this one, above 1 is faster
     vs_paper        table "published": the reference over this plan, above 1 is better

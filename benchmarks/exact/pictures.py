@@ -14,7 +14,7 @@ Row = dict[str, object]
 _ZOO_BARS = ("single", "heft", "sa", "divi", "split", "auto")
 _ZOO_ITEM_BARS = ("single", "bheft", "sa", "divi", "split", "auto")
 _OURS = "auto"
-_BASE_NAMES = {"m-sct": "m-SCT", "getf": "GETF", "cross-entropy": "RL (cross-entropy)"}
+_BASE_NAMES = {"m-sct": "m-SCT", "getf": "GETF"}
 _CLUSTERS = {"inter": "four servers", "intra": "one server"}
 _GRAPHS = {"roomy": "original", "coarse": "coarse"}
 

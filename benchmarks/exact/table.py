@@ -51,7 +51,6 @@ _RATE = (
 _SPEED_UPS = (
     _Column("over m-SCT", "vs_m_sct", "{:.2f}x"),
     _Column("over GETF", "vs_getf", "{:.2f}x"),
-    _Column("over RL", "vs_cross_entropy", "{:.2f}x"),
 )
 _ITEM = (
     _Column("simulated item ms", "item_ns", "{:.4f}", 1e-6),
@@ -75,7 +74,6 @@ _PAPER_FORMS = {
     "step": "{}",
     "best_vs_m-sct": "best {}x over m-SCT",
     "best_vs_getf": "best {}x over GETF",
-    "best_vs_cross-entropy": "best {}x over RL",
 }
 
 

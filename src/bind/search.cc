@@ -99,20 +99,6 @@ std::tuple<NumpyInts, int64_t, bool> SearchMappings(const model::Problem& proble
   return {Widen(found.device), found.evaluations, found.was_stopped};
 }
 
-std::pair<NumpyInts, NumpyInts> ValuesOf(const model::Problem& problem, const Ints& devices,
-                                         int num_mappings, const Ints& order, int most) {
-  const std::vector<int> mappings = ToDevices(problem, devices, static_cast<size_t>(num_mappings));
-  const std::vector<int> tasks = ToOrder(problem, order);
-  std::vector<int64_t> makespan_ns, violation;
-  for (const list::Value& value : Unlocked([&] {
-         return search::EvaluateMappings(problem, mappings, num_mappings, tasks, most);
-       })) {
-    makespan_ns.push_back(value.makespan_ns);
-    violation.push_back(value.violation);
-  }
-  return {ToNumpy(std::move(makespan_ns)), ToNumpy(std::move(violation))};
-}
-
 }  // namespace
 
 void BindSearch(nb::module_& module) {
@@ -136,10 +122,6 @@ void BindSearch(nb::module_& module) {
              nb::arg("progress").none(),
              "Improve a mapping [num_tasks] in one order; see src/search/mapping_search.h. Returns "
              "(devices [num_tasks], evaluations, whether it was stopped).");
-  module.def("evaluate_mappings", &ValuesOf, nb::arg("problem"), nb::arg("devices"),
-             nb::arg("num_mappings"), nb::arg("order"), nb::arg("most"),
-             "(makespan in ns [num_mappings], violation [num_mappings]) of some mappings "
-             "[num_mappings * num_tasks] in one order.");
 }
 
 }  // namespace heteroplace::bind

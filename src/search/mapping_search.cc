@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <queue>
 #include <utility>
 
 #include "support/jobs.h"
@@ -155,26 +154,6 @@ MappingOutcome SearchMapping(const model::Problem& problem, std::span<const int>
                              std::span<const int> order, const MappingOptions& options,
                              const MappingHook& hook) {
   return Walk(problem, start, order, options, hook).Run();
-}
-
-std::vector<list::Value> EvaluateMappings(const model::Problem& problem,
-                                          std::span<const int> devices, int num_mappings,
-                                          std::span<const int> order, int most) {
-  list::Evaluator evaluate(problem);
-  std::vector<list::Value> values;
-  std::priority_queue<int64_t> best;  // the best `most` that fit so far, the longest on top
-  const size_t tasks = order.size();
-  for (size_t index = 0; index < static_cast<size_t>(num_mappings); ++index) {
-    const bool is_full = static_cast<int>(best.size()) >= most;
-    const int64_t limit_ns = is_full ? best.top() : list::kNever;
-    values.push_back(evaluate(devices.subspan(index * tasks, tasks), order, limit_ns));
-    const list::Value& value = values.back();
-    if (value.makespan_ns > limit_ns) values.back() = {list::kNever, 0};
-    if (value.makespan_ns == list::kNever || value.violation > 0) continue;
-    best.push(value.makespan_ns);
-    if (static_cast<int>(best.size()) > most) best.pop();
-  }
-  return values;
 }
 
 }  // namespace heteroplace::search

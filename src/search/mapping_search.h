@@ -54,15 +54,4 @@ MappingOutcome SearchMapping(const model::Problem& problem, std::span<const int>
                              std::span<const int> order, const MappingOptions& options,
                              const MappingHook& hook);
 
-/*!
- * \brief Values of several mappings under one order.
- * \param devices [num_mappings][num_tasks]
- * \param most Only the best so many that fit are needed: one that is longer than so many before it
- *   that fit is given up as soon as that is sure. It then has the makespan kNever.
- * \return [num_mappings]
- */
-std::vector<list::Value> EvaluateMappings(const model::Problem& problem,
-                                          std::span<const int> devices, int num_mappings,
-                                          std::span<const int> order, int most);
-
 }  // namespace heteroplace::search

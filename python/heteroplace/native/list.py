@@ -294,11 +294,6 @@ def breadth_first_order(native: NativeProblem) -> tuple[int, ...]:
     return tuple(_dag(native).breadth_first_order().tolist())
 
 
-def depth_first_order(native: NativeProblem) -> tuple[int, ...]:
-    """Return the tasks in a topological order that goes on with a reader of the latest task."""
-    return tuple(_dag(native).depth_first_order().tolist())
-
-
 def rank_order(native: NativeProblem) -> tuple[int, ...]:
     """Return the tasks by descending upward rank (HEFT), which is a topological order."""
     return tuple(np.argsort(-upward_ranks(native), kind="stable").tolist())

@@ -10,15 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 import heteroplace._core as _core
 from heteroplace.model.plan import Step
 from heteroplace.native.arrays import IntArray, ints, run_order
 from heteroplace.native.problem import NativePlan, NativeProblem
 
-NEVER_NS = int(np.iinfo(np.int64).max)
-"""Makespan of a mapping that was given up."""
 _MAPPING_RULES = {"annealing": 0, "evolution": 1}
 
 Rule = Literal["annealing", "evolution"]
@@ -34,16 +30,6 @@ class MappingReport:
     num_evaluations: int
     was_interrupted: bool
     """Ctrl-C ended it."""
-
-
-@dataclass(frozen=True)
-class MappingValues:
-    """Values of several mappings."""
-
-    makespan_ns: IntArray
-    """[num_mappings]"""
-    violation: IntArray
-    """[num_mappings], as `NativePlan.violation`; 0: it can be run, unless it was given up."""
 
 
 @dataclass(frozen=True)
@@ -214,24 +200,6 @@ def _solution(
     if isinstance(plan, NativePlan):
         return plan.devices(len(native.graph.tasks)), plan.order
     return ints(native.placement(plan)), ints(run_order(plan))
-
-
-def evaluate_mappings(
-    native: NativeProblem, mappings: IntArray, order: Sequence[int], most: int | None = None
-) -> MappingValues:
-    """Return the value of each mapping, [num_mappings, num_tasks], under one order of tasks.
-
-    Parameters
-    ----------
-    most
-        Only the best so many that fit are needed, at least 1: of one that is sure not to be among
-        them the makespan is `NEVER_NS`, which is several times as fast. None: all are.
-    """
-    flat = np.ascontiguousarray(mappings, dtype=np.int64)
-    count = max(1, len(flat)) if most is None else most
-    return MappingValues(
-        *_core.evaluate_mappings(native.core, flat.ravel(), len(flat), ints(order), count)
-    )
 
 
 def search_mapping(

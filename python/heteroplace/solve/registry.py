@@ -229,7 +229,6 @@ SOLVERS = SolverRegistry(
         ("metis", "heteroplace.solve.baselines.metis:MetisSolver"),
         ("sa", "heteroplace.solve.baselines.mapping_walk:SaSolver"),
         ("ea", "heteroplace.solve.baselines.mapping_walk:EaSolver"),
-        ("cross-entropy", "heteroplace.solve.baselines.cross_entropy:CrossEntropySolver"),
         ("bmet", "heteroplace.solve.batched.list_solver:BatchedMetSolver"),
         ("bgreedy", "heteroplace.solve.batched.list_solver:BatchedGreedySolver"),
         ("bheft", "heteroplace.solve.batched.list_solver:BatchedHeftSolver"),

@@ -49,7 +49,7 @@ def test_curves_end_with_the_plan_of_the_result(drawn: list) -> None:
 
 
 def test_speed_ups_have_a_panel_for_each_cluster_and_kind_of_graph(drawn: list) -> None:
-    ups = {"vs_m_sct": 1.5, "vs_getf": None, "vs_cross_entropy": 2.0}
+    ups = {"vs_m_sct": 1.5, "vs_getf": None}
     names = ("roomy/m/inter", "roomy/m/intra", "coarse/m/inter")
     pictures.draw_speed_ups(Path("x.svg"), [row(name, "auto", **ups) for name in names])
     titles = [panel.title for panel in drawn]
@@ -58,7 +58,7 @@ def test_speed_ups_have_a_panel_for_each_cluster_and_kind_of_graph(drawn: list) 
         "one server, original graphs",
         "four servers, coarse graphs",
     ]
-    assert drawn[0].bars == {"m-SCT": (1.5,), "GETF": (None,), "RL (cross-entropy)": (2.0,)}
+    assert drawn[0].bars == {"m-SCT": (1.5,), "GETF": (None,)}
 
 
 @pytest.mark.parametrize("only", ["^divi-split/", "divi-(zoo|quality)/", "no such"])

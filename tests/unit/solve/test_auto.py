@@ -96,7 +96,7 @@ _LISTS = (
     "m-topo",
     "m-etf",
 )
-_OTHERS = ("m-sct", "getf", "metis", "sa", "ea", "cross-entropy", "cpsat", "lns", "split", "moirai")
+_OTHERS = ("m-sct", "getf", "metis", "sa", "ea", "cpsat", "lns", "split", "moirai")
 
 
 def check_not_behind(case: Instance, names: Sequence[str], iterations: int, items: int = 1) -> None:

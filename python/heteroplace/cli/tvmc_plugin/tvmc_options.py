@@ -11,8 +11,8 @@ from typing import Any
 from heteroplace.cli.shared import add_written
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster import ready_made_clusters
+from heteroplace.files.faults import did_you_mean
 from heteroplace.files.fields.kinds import read_known_file
-from heteroplace.files.reader import did_you_mean
 from heteroplace.files.sharding import ShardingRecord, load_sharding
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster

@@ -27,9 +27,8 @@ import numpy.typing as npt
 from heteroplace.coarsen.transfers import mean_transfer_ns
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.list import list_schedule, rank_order, upward_ranks
+from heteroplace.native.list import evaluate_order, list_schedule, rank_order, upward_ranks
 from heteroplace.native.problem import NativePlan
-from heteroplace.native.search import evaluate_mappings
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import check_possible, nearest_allowed, no_placement_error
@@ -206,10 +205,9 @@ def _best_mapping(problem: Problem, part: IntArray) -> tuple[int, int, IntArray]
     best: tuple[int, int, IntArray] | None = None
     for way in ways:
         mapping = nearest[tasks, np.array(way, dtype=np.int64)[part]]
-        values = evaluate_mappings(problem.native, mapping[None, :], order)
-        violation, makespan_ns = int(values.violation.sum()), int(values.makespan_ns.sum())
-        if best is None or (violation, makespan_ns) < best[:2]:
-            best = (violation, makespan_ns, mapping)
+        plan = evaluate_order(problem.native, mapping.tolist(), order)
+        if best is None or (plan.violation, plan.makespan_ns) < best[:2]:
+            best = (plan.violation, plan.makespan_ns, mapping)
     assert best is not None
     return best
 
