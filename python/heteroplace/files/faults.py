@@ -193,7 +193,8 @@ def expected_by(schema: Json, value: object = None) -> str:
     >>> expected_by({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
     'a whole number >= 1'
     """
-    kind = schema.get("type", "object" if "$ref" in schema else None)
+    guesses = {"$ref": "object", "minLength": "string", "pattern": "string", "minimum": "integer"}
+    kind = schema.get("type", next((guesses[key] for key in guesses if key in schema), None))
     if "title" in schema and kind != "object":
         return str(schema["title"])
     if "enum" in schema or "const" in schema:
@@ -207,7 +208,7 @@ def expected_by(schema: Json, value: object = None) -> str:
         choices = [each for each in schema["anyOf"] if each != {"type": "null"}]
         return " or ".join(dict.fromkeys(expected_by(each, value) for each in choices))
     if "not" in schema:
-        return f"no {_keys(schema['not'])}"
+        return f"an object without {_keys(schema['not'])}"
     if kind is None:
         return _keys(schema)
     if kind == "string":

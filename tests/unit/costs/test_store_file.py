@@ -73,6 +73,19 @@ def test_all_faults_are_named_with_their_paths() -> None:
         assert f"\n  {line}" in message
 
 
+def test_conditions_of_a_schema_without_a_type_are_told() -> None:
+    value = small()
+    value["measurements"][1].update(mode="in place", network="", site=-1, wall_ns=-1)
+    with pytest.raises(CostStoreError) as caught:
+        rows_from_json(value, "x.json")
+    assert str(caught.value).splitlines() == [
+        "x.json: 3 faults",
+        '  $.measurements[1].network: expected a name (text that is not empty), got ""',
+        "  $.measurements[1].site: expected a whole number >= 0, got -1",
+        "  $.measurements[1].wall_ns: expected a whole number >= 0, got -1",
+    ]
+
+
 def test_all_faults_that_no_schema_can_name_are_named_with_their_paths() -> None:
     value = small()
     first, second = value["measurements"]
