@@ -2,7 +2,7 @@
 
 DistIR (arXiv 2111.05426, section 3.4): the global program is run in sequence, with collectives
 computed on the spot. Sums are in rank order, and over microbatches ascending, so that ranks that
-run by themselves (`transforms.project`) get the same to the last bit.
+run by themselves (`project`) get the same to the last bit.
 """
 
 from __future__ import annotations
