@@ -30,7 +30,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.solution import Solution
 from heteroplace.parts.onnx.prepare.onnx_source import read_source
 from heteroplace.parts.onnx.prepare.onnx_weights import light_model_names
-from heteroplace.parts.onnx.verify.executable import verify_executable
+from heteroplace.parts.onnx.verify.executable_check import verify_executable
 from heteroplace.tvm_bridge import llvm_cpu_target
 from zoo.models.catalogue import (
     load_model,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heteroplace.parts.onnx.verify.compare import Difference, Tolerance, compare
+from heteroplace.parts.onnx.verify.tolerances import Difference, Tolerance, compare
 
 Outputs = Sequence[np.ndarray]
 

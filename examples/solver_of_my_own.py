@@ -1,8 +1,7 @@
 """Place by a solver of one's own: the best plan of three published schedulers."""
 
-from heteroplace.bench.models.networks import small_cnn
-
 import heteroplace
+from heteroplace.demo.networks import small_cnn
 from heteroplace.solve import SOLVERS
 
 

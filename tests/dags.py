@@ -9,7 +9,7 @@ import numpy as np
 
 from heteroplace.coarsen.levels import LevelWeights
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.native.graph import Dag
+from heteroplace.native.core_graph import Dag
 from tests.corpus import corpus
 from tests.instances import gpus
 from tests.reference.graphs import Edge

@@ -15,9 +15,9 @@ _TIME_LIMIT_S = 120
 
 
 _SHORTLY = """import heteroplace
-import heteroplace.measure.interference
-heteroplace.measure.interference._ROUND_NS = 1
-heteroplace.measure.interference._NUM_ROUNDS = 2
+import heteroplace.measure.measured_interference
+heteroplace.measure.measured_interference._ROUND_NS = 1
+heteroplace.measure.measured_interference._NUM_ROUNDS = 2
 """
 
 

@@ -10,11 +10,11 @@ import pytest
 
 SHORT = {
     "heteroplace.measure.batches": {"ROUND_NS": 1},
-    "heteroplace.measure.collectives": {"_NUM_RUNS": 3, "_NUM_WARM_RUNS": 1},
-    "heteroplace.measure.interference": {"_ROUND_NS": 1},
+    "heteroplace.measure.collective_times": {"_NUM_RUNS": 3, "_NUM_WARM_RUNS": 1},
+    "heteroplace.measure.measured_interference": {"_ROUND_NS": 1},
     "heteroplace.measure.sequential": {"ROUND_NS": 1},
     "heteroplace.parts.parallel.sharding.in_plan": {"_ROUND_NS": 1},
-    "heteroplace.parts.parallel.sharding.trials": {"_TURN_NS": 1},
+    "heteroplace.parts.parallel.sharding.plan_trials": {"_TURN_NS": 1},
 }
 """Constants of modules: lengths of rounds in ns, of which at least a few runs are taken anyway."""
 

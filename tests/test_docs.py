@@ -31,7 +31,7 @@ from heteroplace import errors
 from heteroplace.cli.main import main
 from heteroplace.command_parser import options_of
 from heteroplace.costs.roofline import estimate_costs
-from heteroplace.files.cluster import load_cluster
+from heteroplace.files.cluster_file import load_cluster
 from heteroplace.machine.usage import Usage
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.solve import Problem, SolveOptions, solve_network

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heteroplace.files.cluster import save_cluster
+from heteroplace.files.cluster_file import save_cluster
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster, Link, Memory
 from tests.document_commands import (

@@ -21,7 +21,7 @@ import heteroplace
 from heteroplace import Cluster, Device, Link, Memory
 from heteroplace.model.check import check_plan
 from heteroplace.parts.parallel.transforms.schedules import Work, register_schedule
-from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.annotate.sharded_attribute import read_sharded
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import llvm_cpu_target
 

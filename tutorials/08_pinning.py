@@ -24,7 +24,7 @@ from tvm import relay
 
 import heteroplace
 from heteroplace.model.units import format_ns
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.relay.annotate.writer import tvm_devices
 from heteroplace.report.tables import format_table, placement_table, solution_headline
 from heteroplace.simulate.simulator import simulate

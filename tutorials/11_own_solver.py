@@ -21,7 +21,7 @@ from heteroplace.report.tables import format_table
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.problem import make_result
-from heteroplace.solve.registry import SOLVERS
+from heteroplace.solve.solvers import SOLVERS
 
 SIDE = 8
 builder = TaskGraphBuilder("grid")
@@ -103,7 +103,7 @@ class NearestSolver:
 
 # %%
 # Registered, it has a name like any other in this process: ``solver="nearest"`` of the pass. The
-# commands are other processes, and know it once it is a line of ``solve/registry.py``.
+# commands are other processes, and know it once it is a line of ``solve/solvers.py``.
 
 SOLVERS["nearest"] = NearestSolver()
 options = SolveOptions(iterations=300, threads=1)

@@ -25,7 +25,7 @@ import tvm
 
 import heteroplace
 from heteroplace import Cluster, Device, Link, Memory
-from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.annotate.sharded_attribute import read_sharded
 from heteroplace.report.tables import format_table
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import llvm_cpu_target

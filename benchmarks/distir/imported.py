@@ -16,7 +16,7 @@ from benchmarks.distir.gpt2 import SEQUENCE, VOCABULARY
 from benchmarks.distir.published import PublishedModel
 from heteroplace.model.graph import TaskGraph
 from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.parts.parallel.shard.graph import prepared_network, shard_prepared
+from heteroplace.parts.parallel.shard.sharded_graphs import prepared_network, shard_prepared
 from heteroplace.parts.parallel.transforms.repeat import repeat_layers
 from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
 from heteroplace.relay.tasks.rebatch import rebatch

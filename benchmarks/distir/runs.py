@@ -41,17 +41,17 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.plan import Collective
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import collective_step_ns
+from heteroplace.parts.parallel.sharding.degree_search import Grid, search_degrees
 from heteroplace.parts.parallel.sharding.in_plan import PlanTimer
-from heteroplace.parts.parallel.sharding.options import ShardOptions, read_shard_options
-from heteroplace.parts.parallel.sharding.plan import (
+from heteroplace.parts.parallel.sharding.model_source import ModelSource
+from heteroplace.parts.parallel.sharding.plan_trials import NUM_ROUNDS, load_model, run_times
+from heteroplace.parts.parallel.sharding.shard_options import ShardOptions, read_shard_options
+from heteroplace.parts.parallel.sharding.sharded_plan import (
     ShardedModel,
     plan_model,
     plan_models,
     plan_timer,
 )
-from heteroplace.parts.parallel.sharding.search import Grid, search_degrees
-from heteroplace.parts.parallel.sharding.source import ModelSource
-from heteroplace.parts.parallel.sharding.trials import NUM_ROUNDS, load_model, run_times
 from heteroplace.parts.parallel.transforms.degrees import Degrees, enumerate_degrees
 from heteroplace.parts.parallel.transforms.strategy import Strategy
 from heteroplace.run.executor import Executor

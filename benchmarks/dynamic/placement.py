@@ -36,11 +36,11 @@ from benchmarks.dynamic.trace_runs import TraceRuns, time_trace, timer_of
 from benchmarks.peers.stock import in_pass_context
 from heteroplace import pipeline
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.routes import RoutesReader
+from heteroplace.files.routes_file import RoutesReader
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.batches import batches_of
-from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
+from heteroplace.measure.cost_models.cost_model import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.plan import Copy
 from heteroplace.model.routed.route_profile import Cells, RouteProfile

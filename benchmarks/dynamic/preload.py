@@ -38,12 +38,12 @@ from benchmarks.peers.timed_runs import TimedRuns, cluster_cores
 from heteroplace import pipeline
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
-from heteroplace.measure.cost_models.model import CostOptions, choose_cost_model
+from heteroplace.measure.cost_models.cost_model import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.memory_use.weight_room import held_weights
 from heteroplace.model.plan import Plan, guard_of
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord
-from heteroplace.parts.routing.dynamic.profile import ProfileBuilder
+from heteroplace.parts.routing.dynamic.recorded_routes import ProfileBuilder
 from heteroplace.parts.routing.lower.loaded_weights import weight_sizes
 from heteroplace.parts.routing.relay.rewrite import model_digest, named_routers
 from heteroplace.progress import prefixed

@@ -47,7 +47,7 @@ from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
-from heteroplace.parts.routing.dynamic.speculation import SpeculationTimes
+from heteroplace.parts.routing.dynamic.speculated_routes import SpeculationTimes
 from heteroplace.parts.routing.dynamic.traces import TraceOptions
 from heteroplace.parts.routing.relay.passes import SpeculateRoutes
 from heteroplace.parts.routing.relay.rewrite import update_routers

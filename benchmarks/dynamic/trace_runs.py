@@ -19,7 +19,7 @@ from benchmarks.peers.timed_runs import (
     time_in_turns,
 )
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord
-from heteroplace.parts.routing.dynamic.profile import ProfileBuilder
+from heteroplace.parts.routing.dynamic.recorded_routes import ProfileBuilder
 from heteroplace.parts.routing.dynamic.traces import TraceOptions, reached_records, synthesise
 from heteroplace.parts.routing.relay.rewrite import model_digest, routers_of
 from heteroplace.run.executor import Executor

@@ -67,7 +67,7 @@ from benchmarks.peers.runtimes import OnnxExecutor
 from benchmarks.peers.stock import StockExecutor, in_pass_context
 from benchmarks.peers.timed_runs import TimedRuns, Timer, cluster_cores
 from heteroplace import routing
-from heteroplace.files.route_profile import save_route_profile
+from heteroplace.files.route_profile_file import save_route_profile
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.model.solution import Solution

@@ -32,7 +32,7 @@ from heteroplace.solve.batched.divi_milp import solve_batched_milp
 from heteroplace.solve.batched.divi_rules import BatchRules, Measure
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.lp.highs import HighsEngine
-from heteroplace.solve.lp.program import FloatArray, MipAnswer, MipLimits, MixedProgram
+from heteroplace.solve.lp.linear_program import FloatArray, MipAnswer, MipLimits, MixedProgram
 from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget
 
 Row = dict[str, object]

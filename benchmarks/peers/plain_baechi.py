@@ -18,7 +18,7 @@ from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.list import MeanGraph
 from heteroplace.solve.lp.linear import optimal_values
-from heteroplace.solve.lp.program import MixedProgram
+from heteroplace.solve.lp.linear_program import MixedProgram
 from heteroplace.solve.problem import Problem
 
 Key = tuple[int, int, int, int, int]

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.plots import Series
+from heteroplace.native.core_search import search_plans
 from heteroplace.native.list import etf, heft, m_etf
-from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.report.tables import format_table
 from heteroplace.solve.problem import Problem

@@ -24,7 +24,7 @@ from benchmarks.run.comparison import Prepared, core_to_core_probe, prepare_mode
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.lower.executable import write_programs
 from heteroplace.machine.local import local_cluster
-from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.measured_interference import measure_interference
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan, Step
@@ -39,7 +39,7 @@ from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.registry import get_solver
+from heteroplace.solve.solvers import get_solver
 from heteroplace.stats import median
 from zoo.models.catalogue import Model, load_model, matching_names
 

@@ -18,9 +18,9 @@ import numpy as np
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import breadth_first_order, evaluate_order, list_schedule
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.list.heft import heft_native_plan
 from heteroplace.solve.problem import Problem

@@ -16,7 +16,9 @@ from heteroplace.errors import ExecutionError, MissingPackageError
 _TIMEOUT_S = 3600.0
 _ENDED_S = 10.0
 _LINES_TOLD = 15
-_COMMAND = "import sys; from heteroplace.cli.entry import heteroplace; sys.exit(heteroplace())"
+_COMMAND = (
+    "import sys; from heteroplace.cli.console_scripts import heteroplace; sys.exit(heteroplace())"
+)
 
 
 def find_launcher() -> str:

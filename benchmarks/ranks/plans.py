@@ -25,9 +25,9 @@ from benchmarks.ranks.launch import command_of, module_of, run_ranks
 from benchmarks.ranks.shaped import ShapedLink
 from heteroplace import pipeline
 from heteroplace.errors import GraphError, HeteroPlaceError
-from heteroplace.files.cluster import load_cluster, save_cluster
-from heteroplace.files.costs import load_costs
-from heteroplace.files.graph import load_graph
+from heteroplace.files.cluster_file import load_cluster, save_cluster
+from heteroplace.files.costs_file import load_costs
+from heteroplace.files.graph_file import load_graph
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.model.cluster import Cluster
@@ -40,7 +40,7 @@ from heteroplace.simulate.expect import expect_alone
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.registry import get_solver
+from heteroplace.solve.solvers import get_solver
 from heteroplace.stats import median
 from zoo.models.catalogue import load_model
 

@@ -36,7 +36,7 @@ from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.kernel_rules import why_barred
-from heteroplace.native.libraries import library_version
+from heteroplace.native.core_libraries import library_version
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.tvm_bridge import library_path, register_cuda_compiler

@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnx import defs
 from tvm.relay.frontend import onnx as stock
 
+from heteroplace.parts.onnx.converters.converter_table import CONVERTERS
 from heteroplace.parts.onnx.converters.microsoft.microsoft import (
     MICROSOFT_CONVERTERS,
     MICROSOFT_DOMAIN,
@@ -12,7 +13,6 @@ from heteroplace.parts.onnx.converters.microsoft.microsoft import (
 )
 from heteroplace.parts.onnx.converters.ml.ml import ML_CONVERTERS, ML_DOMAIN, ML_NOTES
 from heteroplace.parts.onnx.converters.refused import REFUSED
-from heteroplace.parts.onnx.converters.registry import CONVERTERS
 from heteroplace.parts.onnx.known_ops import OTHER_OPS
 from heteroplace.tvm_bridge import register_onnx_mapping_shim
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from heteroplace.errors import HeteroPlaceError
-    from heteroplace.files.cluster import load_cluster, save_cluster
+    from heteroplace.files.cluster_file import load_cluster, save_cluster
     from heteroplace.machine.local import local_cluster
     from heteroplace.model.cluster import Cluster, Device, Link, Memory
     from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
@@ -33,7 +33,7 @@ _WITHOUT_TVM = {
     **dict.fromkeys(("Task", "TaskGraph", "TaskGraphBuilder"), "heteroplace.model.graph"),
     "Plan": "heteroplace.model.plan",
     "Timeline": "heteroplace.model.timeline",
-    **dict.fromkeys(("load_cluster", "save_cluster"), "heteroplace.files.cluster"),
+    **dict.fromkeys(("load_cluster", "save_cluster"), "heteroplace.files.cluster_file"),
     "local_cluster": "heteroplace.machine.local",
     "HeteroPlaceError": "heteroplace.errors",
 }

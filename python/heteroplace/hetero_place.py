@@ -23,9 +23,9 @@ from heteroplace.model.demands import with_max_memory
 from heteroplace.model.digests import is_same_but_batches
 from heteroplace.model.implementations import without_twins
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.relay.annotate.requested_options import other_options
-from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.annotate.sharded_attribute import read_sharded
 from heteroplace.relay.opt_level import tell_default_level
 from heteroplace.relay.parameters import check_module, check_params
 from heteroplace.tvm_bridge import pass_config

@@ -32,7 +32,7 @@ CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster],
 
 COST_MODELS = {
     "measure": "heteroplace.measure.cost_models.measured:MeasuredCosts",
-    "isolated": "heteroplace.measure.cost_models.isolated:IsolatedCosts",
+    "isolated": "heteroplace.measure.cost_models.isolated_costs:IsolatedCosts",
     "predict": "heteroplace.measure.cost_models.predicted:PredictedCosts",
     "estimate": "heteroplace.measure.cost_models.estimated:EstimatedCosts",
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from heteroplace.measure.options import Progress
+from heteroplace.measure.measure_options import Progress
 from heteroplace.report.tables import format_table
 
 _LOG = logging.getLogger("heteroplace")

@@ -6,9 +6,8 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from heteroplace.kept_docstrings import keep_docstrings
 from heteroplace.tvm_bridge import add_to_relay_transform
-from heteroplace.tvm_import import keep_tvm_from_writing
+from heteroplace.tvm_import import keep_docstrings, keep_tvm_from_writing
 
 _OPTIONS = "heteroplace.place_options"
 _PASS_WITH_OPTIONS = "HeteroPlace"

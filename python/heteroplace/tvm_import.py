@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 Around = Callable[[ModuleType], AbstractContextManager[None]]
@@ -120,3 +120,40 @@ def _without_home(_: ModuleType) -> Iterator[None]:
 def _home() -> str:
     """The user's home; "~": there is none, for which Path.expanduser would fail."""
     return os.path.expanduser("~")  # noqa: PTH111
+
+
+_WITH_DOCSTRINGS = frozenset({"tvm.topi.generic_op_impl"})
+"""Modules that format the docstring of a function while they are imported."""
+_STRIPS = 2
+"""`sys.flags.optimize` from which on docstrings are stripped."""
+
+
+class _DocstringLoader(SourceFileLoader):
+    """Loads a module with its docstrings; never from a file of bytecode, which has none."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        source = self.get_data(path)
+        code: CodeType = compile(source, path, "exec", dont_inherit=True, optimize=_STRIPS - 1)
+        return code
+
+
+class _DocstringFinder:
+    """Finds the modules that need their docstrings."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in _WITH_DOCSTRINGS:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _DocstringLoader(name, spec.origin)
+        return spec
+
+
+def keep_docstrings() -> None:
+    """Let TVM be imported where Python strips docstrings; elsewhere nothing changes."""
+    if sys.flags.optimize >= _STRIPS and _DocstringFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _DocstringFinder)

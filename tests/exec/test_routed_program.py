@@ -13,7 +13,7 @@ import pytest
 from executor_programs import EXTENT, VECTOR_BYTES, make_executor, write_program
 
 from heteroplace.errors import ArtifactError, ExecutionError
-from heteroplace.files.routes import header_line
+from heteroplace.files.routes_file import header_line
 from heteroplace.lower.program import (
     BranchGuard,
     CapacityCall,

@@ -15,15 +15,15 @@ import heteroplace as hp
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import forget_tunings
 from heteroplace.errors import CostStoreError, LoweringError, SolverError
-from heteroplace.files.solution import solution_to_json
+from heteroplace.files.solution_file import solution_to_json
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostOptions
-from heteroplace.measure.implementations import with_makers
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.kernel_variants import with_makers
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import profile_network
 from heteroplace.model.implementations import implementation_gains
 from heteroplace.pipeline import prepare
-from heteroplace.relay.annotate.tunings import TUNINGS_ATTRIBUTE
+from heteroplace.relay.annotate.tunings_attribute import TUNINGS_ATTRIBUTE
 from tests.fake_cuda.build import CUBLAS, build_fake
 from tests.fake_cuda.case_networks import two_gpus
 from tests.fake_cuda.control import VERSIONS, FakeCuda
@@ -249,7 +249,7 @@ def run_code(code: str, library_path: str, *arguments: str) -> subprocess.Comple
 
 
 _VERSION = """
-from heteroplace.native.libraries import library_version
+from heteroplace.native.core_libraries import library_version
 from heteroplace.tvm_bridge import library_path
 print(library_version(str(library_path()), "cublaslt"))
 """

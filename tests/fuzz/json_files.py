@@ -21,20 +21,20 @@ import msgspec
 
 import heteroplace.cli.main as command_line
 from heteroplace.costs.store_file import load_rows, rows_to_json
-from heteroplace.files.cluster import cluster_from_json, cluster_to_json, load_cluster
-from heteroplace.files.costs import costs_from_json, costs_to_json, load_costs
-from heteroplace.files.graph import graph_from_json, graph_to_json, load_graph
+from heteroplace.files.cluster_file import cluster_from_json, cluster_to_json, load_cluster
+from heteroplace.files.costs_file import costs_from_json, costs_to_json, load_costs
+from heteroplace.files.graph_file import graph_from_json, graph_to_json, load_graph
 from heteroplace.files.manifest import Manifest
-from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json
-from heteroplace.files.route_profile import route_profile_from_json, route_profile_to_json
-from heteroplace.files.routes import RoutesWriter
-from heteroplace.files.solution import load_solution, solution_from_json, solution_to_json
+from heteroplace.files.plan_file import load_plan, plan_from_json, plan_to_json
+from heteroplace.files.route_profile_file import route_profile_from_json, route_profile_to_json
+from heteroplace.files.routes_file import RoutesWriter
+from heteroplace.files.solution_file import load_solution, solution_from_json, solution_to_json
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.routed.route_profile import RouteRecord, RouterShape
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.compiled_file import read_manifest
-from heteroplace.parts.routing.dynamic.profile import ProfileBuilder, read_profile
+from heteroplace.parts.routing.dynamic.recorded_routes import ProfileBuilder, read_profile
 from heteroplace.parts.routing.dynamic.traces import TraceOptions, synthesise
 from tests.compiled_files import NEEDS, PROGRAM, Parts, empty_library
 from tests.fuzz.json_mutations import mutate_bytes, mutate_json

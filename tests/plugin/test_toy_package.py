@@ -100,7 +100,7 @@ import numpy as np
 import tvm
 from tvm import relay
 import heteroplace
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 x = relay.var("x", shape=(1, 8))
 dense = relay.nn.dense(x, relay.const(np.ones((10, 8), "float32")))
 mod = tvm.IRModule.from_expr(relay.Function([x], dense))

@@ -12,15 +12,15 @@ from thread_ranks import on_ranks
 from benchmarks.ranks.launch import command_of, run_ranks
 from heteroplace.cli.job import ended_together
 from heteroplace.cli.machine.profile_hosts import check_extras
-from heteroplace.cli.profile import Extras
+from heteroplace.cli.profile_command import Extras
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import ClusterError, ExecutionError, HeteroPlaceError
-from heteroplace.files.cluster import save_cluster
-from heteroplace.files.costs import load_costs
-from heteroplace.files.graph import load_graph
+from heteroplace.files.cluster_file import save_cluster
+from heteroplace.files.costs_file import load_costs
+from heteroplace.files.graph_file import load_graph
 from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.native.ranks import Group, launched_ranks
+from heteroplace.native.core_ranks import Group, launched_ranks
 from heteroplace.native.transports import local_transports
 from heteroplace.parts.hosts.machines import hosts_of_cores, join_machines
 from heteroplace.parts.hosts.mpi import MpiRanks

@@ -15,7 +15,7 @@ from benchmarks.ranks.launch import command_of, run_ranks
 from benchmarks.ranks.plans import PlanOptions, plan_rows
 from benchmarks.ranks.shaped import ShapedLink
 from heteroplace.errors import ExecutionError
-from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.files.cluster_file import load_cluster, save_cluster
 from heteroplace.parts.hosts.machines import hosts_of_cores
 
 SLOW = ShapedLink(100_000_000, 100_000)

@@ -10,8 +10,8 @@ import pytest
 @pytest.fixture(scope="module", autouse=True)
 def short_rounds() -> Iterator[None]:
     """How tasks disturb each other is measured in as few runs as it allows."""
-    from heteroplace.measure import interference
+    from heteroplace.measure import measured_interference
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interference, "_ROUND_NS", 1)
+        patch.setattr(measured_interference, "_ROUND_NS", 1)
         yield

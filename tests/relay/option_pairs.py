@@ -27,8 +27,8 @@ from heteroplace.errors import (
     SolverError,
     VerificationError,
 )
-from heteroplace.files.costs import save_costs
-from heteroplace.files.plan import save_plan
+from heteroplace.files.costs_file import save_costs
+from heteroplace.files.plan_file import save_plan
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph

@@ -21,7 +21,7 @@ from relay_models import compiled_of, cpu_cluster, extraction_of, two_branches
 
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
-from heteroplace.measure.options import ProfileOptions, Step
+from heteroplace.measure.measure_options import ProfileOptions, Step
 from heteroplace.measure.profile import profile_network
 
 _WAIT_S = 60

@@ -22,7 +22,7 @@ from relay_models import cpu_cluster
 import heteroplace as hp
 from benchmarks.conformance.worker import two_memories
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, UnsupportedRelayError
-from heteroplace.files.plan import save_plan
+from heteroplace.files.plan_file import save_plan
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, table_from_rows

@@ -13,7 +13,7 @@ from tvm import relay
 
 from heteroplace import routing
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterShape
-from heteroplace.parts.routing.dynamic.profile import ProfileBuilder
+from heteroplace.parts.routing.dynamic.recorded_routes import ProfileBuilder
 from heteroplace.parts.routing.relay.rewrite import model_digest, named_routers, routers_of
 from heteroplace.parts.routing.relay.router import RouterOptions
 

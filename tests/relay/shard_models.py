@@ -15,10 +15,10 @@ from relay_models import TARGET, cores
 from tvm import relay
 
 import heteroplace
-from heteroplace.files.cluster import save_cluster
+from heteroplace.files.cluster_file import save_cluster
 from heteroplace.files.sharding import ShardingRecord
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.annotate.sharded_attribute import read_sharded
 
 WIDTH, LAYERS, BATCH = 16, 4, 8
 

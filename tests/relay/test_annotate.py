@@ -27,7 +27,7 @@ from heteroplace.errors import PlanError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
-from heteroplace.relay.annotate.reader import read_solution, strip_annotations
+from heteroplace.relay.annotate.annotation_reader import read_solution, strip_annotations
 from heteroplace.relay.annotate.writer import PLAN_ATTRIBUTE, annotate, tvm_devices
 from heteroplace.relay.expressions import is_op_call, post_order, task_of_span
 from heteroplace.relay.tasks.extract import neutral_module

@@ -14,14 +14,14 @@ from relay_models import cpu_cluster
 from tvm import relay
 
 from heteroplace.cli.main import main
-from heteroplace.cli.profile import StepLine
+from heteroplace.cli.profile_command import StepLine
 from heteroplace.costs.store import CostStore
-from heteroplace.files.cluster import load_cluster, save_cluster
-from heteroplace.files.costs import load_costs
-from heteroplace.files.graph import load_graph
+from heteroplace.files.cluster_file import load_cluster, save_cluster
+from heteroplace.files.costs_file import load_costs
+from heteroplace.files.graph_file import load_graph
 from heteroplace.model.cluster import Device, Link, Memory
 from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from shard_models import (
 import heteroplace
 from heteroplace.cli.main import main
 from heteroplace.cli.tvmc_plugin.tvmc import main as tvmc
-from heteroplace.files.cluster import save_cluster
+from heteroplace.files.cluster_file import save_cluster
 
 WRONG = 4
 """What `tvmc` returns for wrong input."""

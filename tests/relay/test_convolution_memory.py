@@ -23,15 +23,15 @@ from heteroplace.lower.lower import lower
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.check import check_plan
 from heteroplace.model.solution import Solution
-from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_training
-from heteroplace.parts.parallel.sharding.costs import compiled_alone, with_scratch_of
+from heteroplace.parts.parallel.shard.sharded_graphs import ShardedNetwork, shard_training
 from heteroplace.parts.parallel.sharding.inner_values import (
     CallMemory,
     ResultCopy,
     memories_of_calls,
     task_memories,
 )
-from heteroplace.parts.parallel.sharding.memory import program_peaks
+from heteroplace.parts.parallel.sharding.shard_costs import compiled_alone, with_scratch_of
+from heteroplace.parts.parallel.sharding.shard_memory import program_peaks
 from heteroplace.parts.parallel.training import SGD, training_step
 from heteroplace.parts.parallel.transforms.degrees import Degrees
 from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy

@@ -22,14 +22,14 @@ from heteroplace.cli.main import main
 from heteroplace.cli.tvmc_plugin.tvmc import main as tvmc
 from heteroplace.costs.store import PATH_VARIABLE, CostStore
 from heteroplace.errors import CostStoreError, MissingCostError, SolverError
-from heteroplace.files.costs import save_costs
-from heteroplace.measure import interference
+from heteroplace.files.costs_file import save_costs
+from heteroplace.measure import measured_interference
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import read_manifest
 from heteroplace.place_options import PlaceOptions
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.simulate.interference import Interference
 from heteroplace.stage_log import StageLog
 
@@ -63,7 +63,7 @@ def measuring(lines: list[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     path = tmp_path_factory.mktemp("store") / "costs.sqlite"
-    with pytest.MonkeyPatch.context() as patch, few_rounds(interference, "_ROUND_NS"):
+    with pytest.MonkeyPatch.context() as patch, few_rounds(measured_interference, "_ROUND_NS"):
         patch.setenv(PATH_VARIABLE, str(path))
         solution, lines = place(cpu_cluster())
     assert measuring(lines)
@@ -152,7 +152,7 @@ def test_interference_is_measured_once(measured: Measured) -> None:
         assert found is not None
         return found, lines
 
-    with few_rounds(interference, "_ROUND_NS"):
+    with few_rounds(measured_interference, "_ROUND_NS"):
         interference_of()
     first, _ = interference_of()
     second, lines = interference_of()
@@ -174,7 +174,7 @@ def test_a_file_of_measured_costs_brings_the_interference_that_the_store_holds(
         path, CostOptions(measured.store if store == "kept" else tmp_path / "costs.sqlite")
     )
     lines: list[str] = []
-    with tvm.transform.PassContext(opt_level=3), few_rounds(interference, "_ROUND_NS"):
+    with tvm.transform.PassContext(opt_level=3), few_rounds(measured_interference, "_ROUND_NS"):
         compiled = pipeline.compile(pipeline.prepare(two_branches()), cpu_cluster(), model)
         if store == "kept":
             measuring_model = choose_cost_model("measure", CostOptions(measured.store))

@@ -10,7 +10,7 @@ from test_output_names import model_of
 
 import heteroplace
 from heteroplace.machine.usage import QUIET_CORES, Usage
-from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.native.compiled_file import read_manifest
 from heteroplace.parts.onnx import from_onnx
 

@@ -17,7 +17,7 @@ from heteroplace.errors import UnsupportedRelayError
 from heteroplace.parts.parallel.training.backward import differentiate
 from heteroplace.parts.parallel.training.gradients import MISSING, REPLACED
 from heteroplace.parts.parallel.training.simplify import simplified
-from heteroplace.parts.parallel.training.spans import name_calls
+from heteroplace.parts.parallel.training.step_spans import name_calls
 from heteroplace.relay.expressions import post_order, static_shape
 
 pytestmark = pytest.mark.relay

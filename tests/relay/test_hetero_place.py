@@ -22,10 +22,10 @@ from tvm import relay
 import heteroplace as hp
 from heteroplace.demo.networks import small_cnn
 from heteroplace.errors import LoweringError, PlanError, SolverError
-from heteroplace.files.costs import save_costs
+from heteroplace.files.costs_file import save_costs
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 
 FAST = {"costs": random_costs, "solver": "heft"}
 

@@ -23,7 +23,7 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.errors import ArtifactError, LoweringError, MissingDeviceError
-from heteroplace.files.cluster import cluster_from_json
+from heteroplace.files.cluster_file import cluster_from_json
 from heteroplace.lower.executable import write_programs
 from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
 from heteroplace.lower.lower import lower

@@ -12,7 +12,7 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.errors import SolverError
-from heteroplace.files.solution import solution_from_json, solution_to_json
+from heteroplace.files.solution_file import solution_from_json, solution_to_json
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table

@@ -17,7 +17,7 @@ from tvm import relay
 
 from heteroplace.model.check import check_plan
 from heteroplace.model.collectives import collective_kind
-from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_training
+from heteroplace.parts.parallel.shard.sharded_graphs import ShardedNetwork, shard_training
 from heteroplace.parts.parallel.training import SGD, TrainingStep, training_step
 from heteroplace.parts.parallel.transforms.degrees import Degrees
 from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy

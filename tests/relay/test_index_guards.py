@@ -14,8 +14,8 @@ from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.lower.index_guards import GuardIndices
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.relay.index_guards import GuardIndices
 
 pytestmark = pytest.mark.relay
 

@@ -13,8 +13,8 @@ from routed_models import switch_layer
 
 from heteroplace.costs.store import CostStore
 from heteroplace.lower.compile import CompiledNetwork
-from heteroplace.measure import interference
-from heteroplace.measure.interference import (
+from heteroplace.measure import measured_interference
+from heteroplace.measure.measured_interference import (
     fetch_ns_per_byte,
     find_interference,
     measure_interference,
@@ -75,7 +75,7 @@ def test_fetching_is_measured_between_devices_that_are_alike(
     extraction: Extraction, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
     """On another kind of core tasks take another time, whatever they fetch."""
-    monkeypatch.setattr(interference, "line_fit", lambda *_args, **_others: (7.0,))
+    monkeypatch.setattr(measured_interference, "line_fit", lambda *_args, **_others: (7.0,))
     cluster = cpu_cluster()
     first = replace(cluster.devices[0], cores=cores()[:1], model="big")
     second = replace(first, name="second", cores=cores()[1:2], model=model)

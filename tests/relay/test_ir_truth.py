@@ -34,10 +34,14 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.demands import layers_of
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
+from heteroplace.relay.annotate.annotation_reader import (
+    is_annotated,
+    read_solution,
+    strip_annotations,
+)
 from heteroplace.relay.annotate.devices import read_devices
 from heteroplace.relay.annotate.foreign import extract_annotated
 from heteroplace.relay.annotate.moved import follow_annotations
-from heteroplace.relay.annotate.reader import is_annotated, read_solution, strip_annotations
 from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.annotate.unplaced import unplaced
 from heteroplace.relay.annotate.writer import annotate

@@ -33,13 +33,13 @@ from tvm.contrib import graph_executor
 
 import heteroplace as hp
 from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayError
-from heteroplace.files.plan import save_plan
+from heteroplace.files.plan_file import save_plan
 from heteroplace.lower import compile as compile_module
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Run
 from heteroplace.pipeline import build
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.relay.annotate.writer import PLAN_ATTRIBUTE, annotate
 
 

@@ -23,7 +23,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.kernel_rules import UNSAFE_ON_CUDA
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import prepare
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 from tests.relay.relay_models import mixed_cluster, module, var
 
 pytestmark = pytest.mark.relay

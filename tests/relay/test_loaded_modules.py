@@ -39,7 +39,7 @@ NOT_LOADED = (
     "heteroplace.parts.kernels.nvidia",
     "heteroplace.parts.onnx.importer",
     "heteroplace.parts.onnx.converters",
-    "heteroplace.solve.report",
+    "heteroplace.solve.solve_report",
     "heteroplace.solve.coarsened",
     "heteroplace.solve.batched.list_solver",
     "heteroplace.parts.routing",

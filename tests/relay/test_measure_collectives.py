@@ -12,18 +12,18 @@ from relay_models import cores
 from shard_models import BATCH, perceptron, rank_cluster
 from sharded_plans import near_cluster
 
-from heteroplace.measure.collectives import MEASURED_KINDS, measure_collectives
+from heteroplace.measure.collective_times import MEASURED_KINDS, measure_collectives
 from heteroplace.measure.plan_program import PlanProgram
 from heteroplace.model.check import check_plan
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.step_values import collective_step_ns
 from heteroplace.native.execute import LoadedInstruction
+from heteroplace.parts.parallel.sharding.degree_search import search_degrees
 from heteroplace.parts.parallel.sharding.in_plan import _mean, _step_times, _Time
-from heteroplace.parts.parallel.sharding.options import ShardOptions
-from heteroplace.parts.parallel.sharding.plan import ShardedModel, plan_model, plan_models
-from heteroplace.parts.parallel.sharding.search import search_degrees
-from heteroplace.parts.parallel.sharding.source import ModelSource
+from heteroplace.parts.parallel.sharding.model_source import ModelSource
+from heteroplace.parts.parallel.sharding.shard_options import ShardOptions
+from heteroplace.parts.parallel.sharding.sharded_plan import ShardedModel, plan_model, plan_models
 from heteroplace.parts.parallel.transforms.degrees import Degrees
 
 pytestmark = [

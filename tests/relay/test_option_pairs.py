@@ -29,7 +29,7 @@ from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.parts.onnx.imported_model import ImportedModel
 from heteroplace.parts.onnx.prepare.onnx_source import with_source
 from heteroplace.place_options import OPTION_CLASSES, read_options
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 
 ALL = dict(cases())
 REFUSED_CASES = {name: case for name, case in ALL.items() if refusal(case) is not None}

@@ -11,7 +11,7 @@ from heteroplace.errors import SolverError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.kernels.kernel_identity import describe_kernels
 from heteroplace.place_options import CONFIG_PREFIX
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.relay.tasks.network import cut_network
 
 

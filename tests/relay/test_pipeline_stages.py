@@ -21,7 +21,7 @@ from heteroplace.pipeline.build_stages import build_stages
 from heteroplace.pipeline.place_stages import place_stages
 from heteroplace.place_options import read_options
 from heteroplace.simulate import simulator
-from heteroplace.solve import network
+from heteroplace.solve import network_solution
 from heteroplace.stage_log import StageLog
 from tests.relay.relay_models import cpu_cluster, two_branches
 
@@ -75,7 +75,7 @@ def test_a_plan_that_is_built_and_shown_is_simulated_once(monkeypatch: pytest.Mo
         plans.extend(value for value in given if isinstance(value, Plan))
         return simulate(*given, **options)
 
-    for module in (simulator, network):
+    for module in (simulator, network_solution):
         monkeypatch.setattr(module, "simulate", count)
     executable = hp.build(two_branches(), cpu_cluster(), costs="estimate")
     executable.summary()

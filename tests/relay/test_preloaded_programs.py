@@ -16,14 +16,14 @@ from tvm import relay
 
 import heteroplace
 from heteroplace.errors import InfeasibleError, RoutingError, SolverError
-from heteroplace.files.route_profile import save_route_profile
+from heteroplace.files.route_profile_file import save_route_profile
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
 from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.memory_use.weight_room import held_weights
 from heteroplace.model.routed.route_profile import RouteProfile, RouterShape
 from heteroplace.model.solution import Solution
-from heteroplace.parts.routing.dynamic.profile import ProfileBuilder
+from heteroplace.parts.routing.dynamic.recorded_routes import ProfileBuilder
 from heteroplace.parts.routing.dynamic.traces import TraceOptions, synthesise
 from heteroplace.parts.routing.lower.loaded_weights import weight_sizes
 from heteroplace.parts.routing.relay.branches.branch_weights import (

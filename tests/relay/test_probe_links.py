@@ -12,7 +12,7 @@ import tvm
 
 from heteroplace.cli.main import WRONG_INPUT, main
 from heteroplace.errors import ClusterError, ExecutionError
-from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.files.cluster_file import load_cluster, save_cluster
 from heteroplace.measure.transfers import links as probe_links
 from heteroplace.measure.transfers.link_programs import Trip, contention, ports, round_trips
 from heteroplace.measure.transfers.link_report import LinkReport, with_measured_links

@@ -29,10 +29,10 @@ from heteroplace.lower.kernels import Value
 from heteroplace.lower.lower import lower
 from heteroplace.measure import plan_program
 from heteroplace.measure.batches import of_batch
-from heteroplace.measure.cost_models.isolated import IsolatedCosts
-from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.cost_models.cost_model import CostOptions
+from heteroplace.measure.cost_models.isolated_costs import IsolatedCosts
 from heteroplace.measure.example_inputs import input_arrays
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.measure.profile import profile_network, with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Memory

@@ -14,7 +14,7 @@ from tvm import rpc
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import ClusterError, ExecutionError, MissingCostError
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import Profile, profile_network
 from heteroplace.measure.remote import RemoteHost
 from heteroplace.model.cluster import Cluster, Device, Link, Memory

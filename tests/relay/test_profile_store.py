@@ -32,9 +32,9 @@ from heteroplace.lower.library import compile_kernels
 from heteroplace.measure import profiler
 from heteroplace.measure.background_compiler import BackgroundCompiler
 from heteroplace.measure.devices_under_test import find_devices_under_test
-from heteroplace.measure.kernels.in_place import SiteTimes
+from heteroplace.measure.kernels.in_place_times import SiteTimes
 from heteroplace.measure.kernels.kernel_identity import describe_kernels
-from heteroplace.measure.options import ProfileOptions, Step
+from heteroplace.measure.measure_options import ProfileOptions, Step
 from heteroplace.measure.profile import Profile, join_batches, profile_network
 from heteroplace.relay.tasks.extract import Extraction
 

@@ -20,11 +20,11 @@ from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.solution import Solution
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.parallel.collectives.joined_sums import JoinableSums
-from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_training
-from heteroplace.parts.parallel.sharding.costs import compiled_alone, with_scratch_of
-from heteroplace.parts.parallel.sharding.memory import program_peaks, view_tasks
-from heteroplace.parts.parallel.sharding.options import read_shard_options
-from heteroplace.parts.parallel.sharding.source import ModelSource
+from heteroplace.parts.parallel.shard.sharded_graphs import ShardedNetwork, shard_training
+from heteroplace.parts.parallel.sharding.model_source import ModelSource
+from heteroplace.parts.parallel.sharding.shard_costs import compiled_alone, with_scratch_of
+from heteroplace.parts.parallel.sharding.shard_memory import program_peaks, view_tasks
+from heteroplace.parts.parallel.sharding.shard_options import read_shard_options
 from heteroplace.parts.parallel.training import SGD, training_step
 from heteroplace.parts.parallel.transforms.degrees import Degrees
 from heteroplace.parts.parallel.transforms.strategy import Strategy, plan_strategy

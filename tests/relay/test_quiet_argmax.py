@@ -15,7 +15,7 @@ from tvm import relay, te
 from tvm.relay.op.strategy import generic
 
 import heteroplace as hp
-from heteroplace.lower.quiet_argmax import reading_both
+from heteroplace.tir.quiet_argmax import reading_both
 from tests.programs import environment
 
 pytestmark = pytest.mark.relay

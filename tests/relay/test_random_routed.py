@@ -24,7 +24,7 @@ from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.routed.route_profile import RouteProfile
-from heteroplace.parts.routing.dynamic.profile import read_profile
+from heteroplace.parts.routing.dynamic.recorded_routes import read_profile
 from heteroplace.parts.routing.relay.rewrite import named_routers, update_routers
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor

@@ -20,7 +20,7 @@ from heteroplace.errors import ExecutionError, SolverError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Value
 from heteroplace.measure.example_inputs import made_up, read_examples
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import profile_network
 from heteroplace.pipeline import prepare
 from heteroplace.relay.ranges.bounds import value_bounds

@@ -12,12 +12,12 @@ import pytest
 from relay_models import cpu_cluster
 from routed_models import Shape, routed_executable, switch_layer
 
-from heteroplace.files.routes import RoutesReader
+from heteroplace.files.routes_file import RoutesReader
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.plan import Copy
 from heteroplace.parts.routing.dynamic.gather import gather_cost
-from heteroplace.parts.routing.dynamic.profile import read_profile
+from heteroplace.parts.routing.dynamic.recorded_routes import read_profile
 from heteroplace.parts.routing.report.router_figures import copied_bytes, mean_copied_bytes
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor

@@ -13,7 +13,7 @@ from routed_models import Shape, costs_by_capacity, switch_layer
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.errors import PlanError, UnsupportedRelayError
-from heteroplace.files.plan import save_plan
+from heteroplace.files.plan_file import save_plan
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.model.cost import CostTable
 from heteroplace.pipeline import CostedNetwork

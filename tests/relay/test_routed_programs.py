@@ -29,7 +29,7 @@ from tvm import relay
 import heteroplace
 from heteroplace import pipeline, routing
 from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
-from heteroplace.files.routes import RoutesReader
+from heteroplace.files.routes_file import RoutesReader
 from heteroplace.lower.carried import carried_kernels
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable, write_programs
@@ -40,9 +40,9 @@ from heteroplace.lower.segment_calls import NetworkPart
 from heteroplace.lower.segments import ValueName
 from heteroplace.measure.batches import batches_of, of_batch
 from heteroplace.measure.plan_program import serial_plan
-from heteroplace.parts.routing.dynamic.profile import read_profile
+from heteroplace.parts.routing.dynamic.recorded_routes import read_profile
 from heteroplace.parts.routing.lower.paired_calls import Version, paired_calls
-from heteroplace.parts.routing.relay.resize import resize_branches
+from heteroplace.parts.routing.relay.branch_sizes import resize_branches
 from heteroplace.parts.routing.relay.rewrite import model_digest, update_routers
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor

@@ -18,8 +18,8 @@ from tvm.contrib import graph_executor
 from heteroplace.errors import RoutingError
 from heteroplace.parts.routing.relay import ops
 from heteroplace.parts.routing.relay.host import call_host
-from heteroplace.parts.routing.relay.kernels import route_body
 from heteroplace.parts.routing.relay.router import RouterOptions
+from heteroplace.parts.routing.relay.row_kernels import route_body
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 MASK = np.array(

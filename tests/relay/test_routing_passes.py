@@ -21,10 +21,10 @@ from routed_passes import (
 from tvm import relay
 
 from heteroplace.errors import InfeasibleError, RoutingError, SolverError
-from heteroplace.files.route_profile import save_route_profile
+from heteroplace.files.route_profile_file import save_route_profile
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.routed.route_profile import RouteProfile
-from heteroplace.parts.routing.dynamic.speculation import SpeculationTimes
+from heteroplace.parts.routing.dynamic.speculated_routes import SpeculationTimes
 from heteroplace.parts.routing.relay.branches.branch_uses import branch_uses
 
 pytestmark = pytest.mark.costly

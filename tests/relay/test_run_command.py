@@ -16,7 +16,7 @@ from onnx_models import random_inputs, run_onnxruntime, tiny_cnn
 from heteroplace.cli.main import main
 from heteroplace.cli.models.model_cache import CACHE_VARIABLE
 from heteroplace.costs.store import PATH_VARIABLE
-from heteroplace.files.solution import load_solution
+from heteroplace.files.solution_file import load_solution
 from heteroplace.native.compiled_file import read_manifest
 from tests.programs import run_python
 

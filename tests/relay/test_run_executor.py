@@ -39,7 +39,7 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Copy, Run
 from heteroplace.model.timeline import Span
 from heteroplace.relay.targets import with_stock_kernels
-from heteroplace.run.timeline import measured_timeline
+from heteroplace.run.measured_timeline import measured_timeline
 
 
 def build_randomly(mod: tvm.IRModule, seed: int, cluster: Cluster | None = None) -> Executable:

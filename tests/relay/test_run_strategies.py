@@ -26,7 +26,11 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.parts.parallel.collectives.joined_sums import JoinableSums
-from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_network, shard_training
+from heteroplace.parts.parallel.shard.sharded_graphs import (
+    ShardedNetwork,
+    shard_network,
+    shard_training,
+)
 from heteroplace.parts.parallel.training import SGD, training_step
 from heteroplace.parts.parallel.transforms.degrees import Degrees
 from heteroplace.parts.parallel.transforms.sharded import ShardedGraph

@@ -36,7 +36,7 @@ from heteroplace.lower.kernels import KernelCalls
 from heteroplace.lower.segment_calls import lower_segments
 from heteroplace.lower.segments import ValueName, cut_segments
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.relay.annotate.reader import strip_annotations
+from heteroplace.relay.annotate.annotation_reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.targets import cluster_targets
 from heteroplace.relay.tasks.extract import neutral_module

@@ -16,7 +16,7 @@ from heteroplace.errors import ShardingError, UnsupportedRelayError
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.parallel.shard.labels import LABELS, Labels
 from heteroplace.parts.parallel.shard.module import ShardedModule, shard_module
-from heteroplace.parts.parallel.shard.network import Node
+from heteroplace.parts.parallel.shard.sharded_network import Node
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.shard_spans import tag_of
 from zoo.models.transformers import bert_onnx, gpt_onnx

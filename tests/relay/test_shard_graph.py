@@ -12,7 +12,11 @@ from tvm import relay
 from heteroplace.model.check import check_plan
 from heteroplace.model.graph import tensor_bytes
 from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_network, shard_training
+from heteroplace.parts.parallel.shard.sharded_graphs import (
+    ShardedNetwork,
+    shard_network,
+    shard_training,
+)
 from heteroplace.parts.parallel.training import training_step
 from heteroplace.parts.parallel.transforms.degrees import Degrees
 from heteroplace.parts.parallel.transforms.sharded import ShardedGraph

@@ -18,8 +18,8 @@ from tvm import relay
 import heteroplace
 from heteroplace.errors import ShardingError, UnsupportedRelayError
 from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.parts.parallel.shard.graph import ShardedNetwork, shard_training
 from heteroplace.parts.parallel.shard.module import ShardedModule
+from heteroplace.parts.parallel.shard.sharded_graphs import ShardedNetwork, shard_training
 from heteroplace.parts.parallel.training import Momentum, TrainingStep, training_step
 from heteroplace.parts.parallel.transforms.degrees import Degrees
 from heteroplace.relay.expressions import is_op_call, post_order

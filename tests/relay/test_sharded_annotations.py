@@ -17,7 +17,7 @@ import heteroplace
 from heteroplace.errors import LoweringError
 from heteroplace.model.plan import Collective, Run
 from heteroplace.relay.annotate.devices import is_barrier, read_devices
-from heteroplace.relay.annotate.sharded import read_sharded, without_plan
+from heteroplace.relay.annotate.sharded_attribute import read_sharded, without_plan
 from heteroplace.relay.annotate.sharded_devices import with_task_devices
 from heteroplace.relay.expressions import is_op_call, post_order, rebuilt, task_of_span
 

@@ -39,10 +39,10 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource, with_source
-from heteroplace.parts.parallel.sharding.options import read_shard_options
-from heteroplace.parts.parallel.sharding.source import ModelSource
+from heteroplace.parts.parallel.sharding.model_source import ModelSource
+from heteroplace.parts.parallel.sharding.shard_options import read_shard_options
 from heteroplace.parts.parallel.transforms.degrees import Degrees
-from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.annotate.sharded_attribute import read_sharded
 
 RATE = 0.1
 

@@ -18,7 +18,7 @@ import heteroplace as hp
 from heteroplace.errors import ExecutionError
 from heteroplace.model.trace import QueueUse
 from heteroplace.report.tables import busy_table
-from heteroplace.run.trace import Trace
+from heteroplace.run.call_trace import Trace
 from tests.chrome_trace_model import checked, of
 
 _CALLS = 12

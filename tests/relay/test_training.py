@@ -26,7 +26,7 @@ from heteroplace.parts.parallel.training import (
     parse_optimizer,
     training_step,
 )
-from heteroplace.parts.parallel.training.spans import forward_name, span_name, updated_weight
+from heteroplace.parts.parallel.training.step_spans import forward_name, span_name, updated_weight
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.tasks.extract import extract
 from heteroplace.relay.tasks.prepare import prepare

@@ -19,17 +19,17 @@ from heteroplace.errors import LoweringError, SolverError
 from heteroplace.lower.compile import CompiledNetwork, lower_network
 from heteroplace.lower.kernels import Kernel
 from heteroplace.machine.fingerprint import device_fingerprint
-from heteroplace.measure.cost_models.model import CostOptions
-from heteroplace.measure.implementations import with_makers
+from heteroplace.measure.cost_models.cost_model import CostOptions
+from heteroplace.measure.kernel_variants import with_makers
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import implementation_gains, twin_name
-from heteroplace.parts.kernels.tuned.schedules import Schedules, trace_text
 from heteroplace.parts.kernels.tuned.tuned_kernels import tuned_functions, tuning_digest
+from heteroplace.parts.kernels.tuned.tuned_schedules import Schedules, trace_text
 from heteroplace.pipeline import CostedNetwork
 from heteroplace.place_options import PlaceOptions
-from heteroplace.relay.annotate.tunings import TUNINGS_ATTRIBUTE
+from heteroplace.relay.annotate.tunings_attribute import TUNINGS_ATTRIBUTE
 from heteroplace.relay.targets import MAKER_KEYS
 from heteroplace.relay.tasks.network import Network
 from heteroplace.solve import SolveOptions

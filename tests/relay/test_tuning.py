@@ -18,22 +18,22 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.cli.main import main
-from heteroplace.cli.tune import describe_step
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.tunings import TunedPlace, add_trials, find_tunings
 from heteroplace.errors import MissingCostError, SolverError
-from heteroplace.files.cluster import save_cluster
+from heteroplace.files.cluster_file import save_cluster
 from heteroplace.lower.kernels import Kernel, KernelCall
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.kernels.kernel_times import KernelTimes, peaks_seen
 from heteroplace.measure.machine_peaks import Peaks
 from heteroplace.model.cluster import Cluster
 from heteroplace.parts.kernels.tuned import tune
-from heteroplace.parts.kernels.tuned.judge import Judged, is_faster, judge
-from heteroplace.parts.kernels.tuned.report import Outlook, TunedKernel, TuneReport
-from heteroplace.parts.kernels.tuned.search import NO_SPACE, TuneStep
+from heteroplace.parts.kernels.tuned.in_model_judge import Judged, is_faster, judge
+from heteroplace.parts.kernels.tuned.schedule_search import NO_SPACE, TuneStep
 from heteroplace.parts.kernels.tuned.trials import TrialBench
 from heteroplace.parts.kernels.tuned.tune import tunable_part
+from heteroplace.parts.kernels.tuned.tune_command import describe_step
+from heteroplace.parts.kernels.tuned.tuning_report import Outlook, TunedKernel, TuneReport
 
 pytestmark = pytest.mark.relay
 

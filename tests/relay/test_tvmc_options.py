@@ -25,13 +25,13 @@ from heteroplace.errors import (
     PlanError,
     SolverError,
 )
-from heteroplace.files.cluster import save_cluster
-from heteroplace.files.plan import save_plan
+from heteroplace.files.cluster_file import save_cluster
+from heteroplace.files.plan_file import save_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.solution import Solution
 from heteroplace.options import options_of
 from heteroplace.place_options import CONFIG_PREFIX, OPTION_CLASSES, PlaceOptions, read_options
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),

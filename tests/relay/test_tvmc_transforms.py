@@ -16,7 +16,7 @@ from tvm import autotvm
 import heteroplace
 from heteroplace.cli.tvmc_plugin.tvmc import main
 from heteroplace.cli.tvmc_plugin.tvmc_compile import load_model
-from heteroplace.files.cluster import save_cluster
+from heteroplace.files.cluster_file import save_cluster
 from heteroplace.native.compiled_file import read_manifest
 
 pytestmark = [

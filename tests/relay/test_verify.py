@@ -22,12 +22,12 @@ from heteroplace.lower.artifact import load_manifest
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.verification import Verification
 from heteroplace.parts.onnx import incremental_types
-from heteroplace.parts.onnx.converters import registry
+from heteroplace.parts.onnx.converters import converter_table
 from heteroplace.parts.onnx.converters.call import dtype_of
 from heteroplace.parts.onnx.converters.quantized import quantized
 from heteroplace.parts.onnx.prepare import onnx_child, onnx_source
-from heteroplace.parts.onnx.verify import executable as verify_module
-from heteroplace.relay.ranges.arrays import legal_arrays
+from heteroplace.parts.onnx.verify import executable_check as verify_module
+from heteroplace.relay.ranges.array_intervals import legal_arrays
 from heteroplace.relay.tasks import prepare as prepare_module
 
 FAST = {"costs": random_costs, "solver": "heft"}
@@ -349,7 +349,7 @@ def test_a_small_fault_is_named_in_every_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert outcome(built(model())).is_verified
-    stock = registry.converters_of
+    stock = converter_table.converters_of
     monkeypatch.setattr(
         incremental_types,
         "converters_of",

@@ -15,13 +15,13 @@ from tvm import relay
 import heteroplace as hp
 from heteroplace.errors import VerificationError
 from heteroplace.model.verification import Verification
-from heteroplace.parts.onnx.converters import registry
+from heteroplace.parts.onnx.converters import converter_table
 from heteroplace.parts.onnx.converters.call import OnnxCall
 from heteroplace.parts.onnx.converters.resize import resize as resize_converter
 from heteroplace.parts.onnx.prepare import onnx_process
-from heteroplace.parts.onnx.verify.compare import choose_tolerance
 from heteroplace.parts.onnx.verify.disputes import NodeRun, why_right
 from heteroplace.parts.onnx.verify.reference import run_by_evaluator
+from heteroplace.parts.onnx.verify.tolerances import choose_tolerance
 
 pytestmark = pytest.mark.relay
 EXACT = choose_tolerance((), ())
@@ -68,7 +68,9 @@ def test_a_wrong_resize_is_still_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     def wrong(call: OnnxCall) -> relay.Expr:
         return relay.multiply(resize_converter(call), relay.const(0.5, "float32"))
 
-    monkeypatch.setattr(registry, "CONVERTERS", {**registry.CONVERTERS, "Resize": wrong})
+    monkeypatch.setattr(
+        converter_table, "CONVERTERS", {**converter_table.CONVERTERS, "Resize": wrong}
+    )
     aligned = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     with pytest.raises(VerificationError, match="first node whose output differs is Resize 'n_r'"):
         verified(resize([1, 1, 2, 2], [1, 1, 4, 4], **aligned))

@@ -14,7 +14,7 @@ from benchmarks.command import make_parser as make_bench_parser
 from heteroplace.cli.main import make_parser
 from heteroplace.command_parser import leaves
 from heteroplace.files.output import open_new
-from heteroplace.files.routes import RoutesWriter
+from heteroplace.files.routes_file import RoutesWriter
 from heteroplace.model.routed.route_profile import RouterShape
 from heteroplace.written_files import WrittenFile, label_of
 

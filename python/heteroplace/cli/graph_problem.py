@@ -6,9 +6,9 @@ import argparse
 
 from heteroplace.costs.complete import complete_costs
 from heteroplace.errors import HeteroPlaceError, MissingCostError
-from heteroplace.files.costs import load_costs, load_table
+from heteroplace.files.costs_file import load_costs, load_table
 from heteroplace.files.fields.given_times import costs_from_times
-from heteroplace.files.graph import GraphFile, load_graph
+from heteroplace.files.graph_file import GraphFile, load_graph
 from heteroplace.files.published.published_graph import load_published
 from heteroplace.files.published.published_instance import PublishedInstance
 from heteroplace.machine.local import open_cluster

@@ -35,16 +35,16 @@ _COMMANDS = {
     "explain": "questions",
     "diff": "questions",
     "simulate": "questions",
-    "profile": "profile",
-    "check": "check",
-    "clusters": "check",
+    "profile": "profile_command",
+    "check": "check_command",
+    "clusters": "check_command",
     "show": "show",
-    "report": "report",
-    "probe": "probe",
+    "report": "report_command",
+    "probe": "probe_command",
     "doctor": "doctor",
     "completion": "doctor",
     "setup-tvm": "setup_tvm",
-    "costs": "costs",
+    "costs": "costs_command",
 }
 """Each subcommand, and the module of this folder that adds it with `add_commands(subparsers)`; it
 sets `run`, which takes the parsed arguments and returns nothing. Only the one that is called is

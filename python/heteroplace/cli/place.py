@@ -36,7 +36,7 @@ from heteroplace.cli.shared import (
     show,
 )
 from heteroplace.errors import HeteroPlaceError, SolverError
-from heteroplace.files.plan import save_plan
+from heteroplace.files.plan_file import save_plan
 from heteroplace.interrupts import Interrupts
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.collector import paused_collector
@@ -62,13 +62,13 @@ from heteroplace.report.tables import (
 )
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.explain import Reasons, explain_s
 from heteroplace.solve.judge import replay
-from heteroplace.solve.network import solution_of
+from heteroplace.solve.network_solution import solution_of
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.plan_in import read_plan_in
+from heteroplace.solve.plan_reasons import Reasons, explain_s
 from heteroplace.solve.problem import make_result
-from heteroplace.solve.report import SolverRecord, write_report
+from heteroplace.solve.solve_report import SolverRecord, write_report
 
 RENAMED = {"time_limit": "budget"}
 """Options of solvers that the commands call otherwise."""

@@ -6,6 +6,7 @@ import argparse
 import time
 from dataclasses import asdict
 
+from heteroplace.cli.open_solution import add_solution_options, read_solution
 from heteroplace.cli.place import KEPT, RENAMED
 from heteroplace.cli.shared import (
     Parsers,
@@ -18,7 +19,6 @@ from heteroplace.cli.shared import (
     show,
     written_text,
 )
-from heteroplace.cli.solution_file import add_solution_options, read_solution
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.answers import WhatIf
 from heteroplace.options import (

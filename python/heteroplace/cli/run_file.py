@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import heteroplace
-from heteroplace.cli.models.arrays import Arrays, make_inputs
+from heteroplace.cli.models.model_arrays import Arrays, make_inputs
 from heteroplace.errors import HeteroPlaceError, MissingDeviceError, MissingTVMError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.solution import Solution

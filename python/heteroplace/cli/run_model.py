@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from heteroplace.cli.models.arrays import Arrays, numbers_of
 from heteroplace.cli.models.cached_model import Program, chosen_cluster, compile_onnx, run_cached
 from heteroplace.cli.models.given_inputs import input_sizes, left_inputs, sizes_of_run
+from heteroplace.cli.models.model_arrays import Arrays, numbers_of
 from heteroplace.cli.models.onnx_model import (
     add_annotation_options,
     add_input_sizes,

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 
 from heteroplace.cli.shared import Parsers, add_command, check_kind, print_json
 from heteroplace.errors import ExecutionError, HeteroPlaceError
-from heteroplace.files.cluster import cluster_from_json
-from heteroplace.files.costs import NamedCost, named_costs_from_json
+from heteroplace.files.cluster_file import cluster_from_json
+from heteroplace.files.costs_file import NamedCost, named_costs_from_json
 from heteroplace.files.faults import did_you_mean
 from heteroplace.files.fields.kinds import read_known_file
-from heteroplace.files.graph import graph_from_json, load_graph
-from heteroplace.files.plan import plan_from_json
-from heteroplace.files.route_profile import route_profile_from_json
+from heteroplace.files.graph_file import graph_from_json, load_graph
+from heteroplace.files.plan_file import plan_from_json
+from heteroplace.files.route_profile_file import route_profile_from_json
 from heteroplace.files.sharding import load_sharding, told_text
-from heteroplace.files.solution import load_solution
+from heteroplace.files.solution_file import load_solution
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
 from heteroplace.model.text import print_cluster, print_graph, print_plan

@@ -22,8 +22,8 @@ from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.native.arrays import group_ids
-from heteroplace.native.graph import IntArray, SegmentRules
+from heteroplace.native.core_arrays import group_ids
+from heteroplace.native.core_graph import IntArray, SegmentRules
 
 
 @dataclass(frozen=True)

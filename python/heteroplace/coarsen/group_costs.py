@@ -20,7 +20,7 @@ from heteroplace.model.cost import (
     Cost,
     CostTable,
 )
-from heteroplace.native.graph import BoolArray, IntArray
+from heteroplace.native.core_graph import BoolArray, IntArray
 
 Values = npt.NDArray[Any]
 """[num_tasks, num_devices] or [num_groups, num_devices]."""

@@ -23,7 +23,7 @@ from heteroplace.coarsen.topo import order_tasks
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.native.graph import BoolArray
+from heteroplace.native.core_graph import BoolArray
 
 
 @dataclass

@@ -17,8 +17,8 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.native.arrays import IMPOSSIBLE, allowed_run_ns, group_ids
-from heteroplace.native.graph import BoolArray, Dag, IntArray, Levels
+from heteroplace.native.core_arrays import IMPOSSIBLE, allowed_run_ns, group_ids
+from heteroplace.native.core_graph import BoolArray, Dag, IntArray, Levels
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from heteroplace.coarsen.levels import LevelWeights
 from heteroplace.errors import SolverError
-from heteroplace.native.graph import IntArray
+from heteroplace.native.core_graph import IntArray
 
 ORDERS = ("m", "dfs", "cpd")
 """Names that `order_tasks` knows."""

@@ -24,7 +24,7 @@ import numpy as np
 from heteroplace.coarsen.levels import task_dag
 from heteroplace.errors import SolverError
 from heteroplace.model.graph import TaskGraph
-from heteroplace.native.graph import BoolArray, Dag, IntArray
+from heteroplace.native.core_graph import BoolArray, Dag, IntArray
 
 End = int | None
 """A task, or None: the virtual source or sink."""

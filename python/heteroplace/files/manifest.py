@@ -17,7 +17,7 @@ from msgspec import Struct
 from heteroplace.errors import ArtifactError
 from heteroplace.files.fields.fields import Count
 from heteroplace.files.reader import parse_json
-from heteroplace.files.solution import solution_from_json, solution_to_json
+from heteroplace.files.solution_file import solution_from_json, solution_to_json
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.verification import Verification

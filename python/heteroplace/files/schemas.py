@@ -17,8 +17,8 @@ from heteroplace.files.fields.cost_fields import CostsFile
 from heteroplace.files.fields.graph_fields import GraphDescription
 from heteroplace.files.measurements import MeasurementsFile
 from heteroplace.files.output import write_text
-from heteroplace.files.plan import PlanFile
-from heteroplace.files.route_profile import RouteProfileFile
+from heteroplace.files.plan_file import PlanFile
+from heteroplace.files.route_profile_file import RouteProfileFile
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 _FILES: dict[str, type[Struct]] = {

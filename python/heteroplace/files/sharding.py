@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from heteroplace.files.fields.fields import Count
+from heteroplace.files.file_versions import Versioned, read_text
 from heteroplace.files.output import write_text
-from heteroplace.files.solution import solution_from_json, solution_to_json
-from heteroplace.files.versioned import Versioned, read_text
+from heteroplace.files.solution_file import solution_from_json, solution_to_json
 from heteroplace.model.solution import Solution
 
 SHARDING_VERSION = 1

@@ -23,11 +23,11 @@ from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.program import bundle_text
 from heteroplace.lower.routed_lowering import routed_lowering
 from heteroplace.lower.shared_weights import share_weights
-from heteroplace.lower.weights import WeightLayout
+from heteroplace.lower.weight_blob import WeightLayout
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.routed.route_profile import Profile
 from heteroplace.model.solution import Solution
-from heteroplace.model.text.plan import step_name
+from heteroplace.model.text.plan_text import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.transports import check_programs
@@ -43,9 +43,9 @@ from heteroplace.report.tables import (
     placement_table,
     solution_headline,
 )
-from heteroplace.report.weights import weights_text
+from heteroplace.report.weight_report import weights_text
 
-_WRITE_REPORT = "heteroplace.solve.report:write_report"
+_WRITE_REPORT = "heteroplace.solve.solve_report:write_report"
 """Loaded when a text or a page is made of a solution."""
 
 

@@ -34,7 +34,7 @@ from heteroplace.lower.program import (
     packed,
 )
 from heteroplace.lower.routed_lowering import guarded_program, routed_lowering
-from heteroplace.lower.weights import WeightTable
+from heteroplace.lower.weight_blob import WeightTable
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

@@ -23,7 +23,7 @@ from heteroplace.lower.nameless import nameless
 from heteroplace.lower.segments import Segment, ValueName
 from heteroplace.lower.workspace import Workspace, kernel_workspace
 from heteroplace.model.kernel_rules import why_barred
-from heteroplace.native.libraries import library_workspace_bytes
+from heteroplace.native.core_libraries import library_workspace_bytes
 from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,

@@ -21,16 +21,16 @@ from tvm import relay
 
 from heteroplace.errors import LoweringError
 from heteroplace.lower.dense_products import DenseProducts
-from heteroplace.lower.index_guards import GuardIndices
 from heteroplace.lower.kernel_provider import SegmentPasses, SharedForms, kernel_providers
 from heteroplace.lower.layout_rules import register_layout_rules
-from heteroplace.lower.quiet_argmax import register_quiet_argmax
 from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
+from heteroplace.relay.index_guards import GuardIndices
 from heteroplace.relay.legalize import Legalize
 from heteroplace.relay.targets import has_product_library, kernel_target
 from heteroplace.relay.tasks.kept_casts import KeptCasts
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
 from heteroplace.relay.tasks.split_tasks import SplitTasks, casts_within_tasks
+from heteroplace.tir.quiet_argmax import register_quiet_argmax
 from heteroplace.tvm_bridge import lowering_by_tvm
 
 

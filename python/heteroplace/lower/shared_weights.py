@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heteroplace.lower.lowered import Lowered
-from heteroplace.lower.weights import WeightLayout
+from heteroplace.lower.weight_blob import WeightLayout
 
 
 def share_weights(programs: Sequence[Lowered]) -> list[Lowered]:

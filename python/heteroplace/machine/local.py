@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from heteroplace.argument_checks import check_sequence
 from heteroplace.errors import ClusterError
-from heteroplace.files.cluster import load_cluster
+from heteroplace.files.cluster_file import load_cluster
 from heteroplace.machine.gpu import read_gpus
 from heteroplace.machine.probe import local_cpu_cluster, with_gpus
 from heteroplace.model.cluster import Cluster

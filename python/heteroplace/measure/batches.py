@@ -32,7 +32,7 @@ from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.targets import cluster_targets
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 
 MAX_BYTES = 1 << 62
 """A memory in which everything fits."""

@@ -9,7 +9,7 @@ from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import allowed_devices
 from heteroplace.model.graph import TaskGraph
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 
 DeviceClass = tuple[str, int, str, str]
 """Target, number of cores, host and model: what devices have in common that take equally long."""

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from heteroplace.costs.roofline import Speeds, device_speeds
 from heteroplace.measure.devices_under_test import DeviceClass, device_class
 from heteroplace.measure.machine_peaks import measure_peaks
-from heteroplace.measure.options import Progress
+from heteroplace.measure.measure_options import Progress
 from heteroplace.model.cluster import Cluster
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 
 
 def measure_speeds(

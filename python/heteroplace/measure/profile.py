@@ -2,8 +2,8 @@
 
 What is costed is what is run: the kernels are those of the one-device plan, and a plan on one
 target uses exactly these. A task's cost is the sum of its kernels, measured in a run of the whole
-network (`kernels/in_place.py`) or alone (`isolated.py`), which is quicker, enough for a first plan,
-shared between networks, and the only way where a device is too small or on another machine.
+network (`kernels/in_place_times.py`) or alone (`isolated.py`), which is quicker, enough for a first
+plan, shared between networks, and the only way where a device is too small or on another machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.devices_under_test import device_class, find_devices_under_test
 from heteroplace.measure.kernels.kernel_calls import with_kernel_workspaces
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profiler import Profiler
 from heteroplace.measure.remote import RemoteHost, measure_remotely
 from heteroplace.measure.requests import MeasurementRequest, request_measurements

@@ -19,10 +19,10 @@ from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.background_compiler import BackgroundCompiler, Compile
 from heteroplace.measure.conditions import Watch
 from heteroplace.measure.isolated import sample_alone
-from heteroplace.measure.kernels.in_place import MIN_RUNS, ROUTED_RUNS, SiteTimes, site_times
+from heteroplace.measure.kernels.in_place_times import MIN_RUNS, ROUTED_RUNS, SiteTimes, site_times
 from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.kernels.kernel_identity import KernelDescription
-from heteroplace.measure.options import ProfileOptions, Step
+from heteroplace.measure.measure_options import ProfileOptions, Step
 from heteroplace.measure.plan_program import PlanProgram, serial_program
 from heteroplace.measure.requests import MeasurementRequest
 from heteroplace.measure.rounds import MOST_TURNS, Rounds, sample_until_settled

@@ -21,7 +21,7 @@ from heteroplace.measure.kernels.kernel_identity import (
     network_digest,
     place_text,
 )
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost

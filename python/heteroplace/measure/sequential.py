@@ -26,7 +26,7 @@ from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_until_settled
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 from heteroplace.solve.list.sequential_placement import (
     PIPELINE,
     SequentialPlacement,

@@ -37,7 +37,7 @@ from heteroplace.model.step_values import (
     reads,
     table_sizes,
 )
-from heteroplace.model.text.plan import quote_step
+from heteroplace.model.text.plan_text import quote_step
 from heteroplace.model.units import format_bytes
 from heteroplace.terminal import listed
 

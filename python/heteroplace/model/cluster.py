@@ -1,6 +1,6 @@
 """The machine a network is placed on: memories, devices and directed links.
 
-Reading and writing `cluster.json` is `heteroplace.files.cluster`. Multi-hop routes follow
+Reading and writing `cluster.json` is `heteroplace.files.cluster_file`. Multi-hop routes follow
 Moirai (section III-C): the bandwidth of a route is the smallest on it, not a sum of hop times.
 """
 

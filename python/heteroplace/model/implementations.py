@@ -1,7 +1,7 @@
 """Devices that stand for other kernels of another device: its twins, and what a plan gains by them.
 
 A twin has the cores (or the GPU), the memory and the name of its device, and its kernels are of
-another maker (`heteroplace.measure.implementations`).
+another maker (`heteroplace.measure.kernel_variants`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Load, Plan
 from heteroplace.model.step_values import Value, items_of, values_made, values_read
-from heteroplace.model.text.plan import quote_step
+from heteroplace.model.text.plan_text import quote_step
 
 
 def plan_warnings(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:

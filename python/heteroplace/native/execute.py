@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 import heteroplace._core as _core
 from heteroplace.model.memory_use.memory import MemoryUse
-from heteroplace.native.routes import RouteDecisions
-from heteroplace.native.trace import RecordedTrace
+from heteroplace.native.core_routes import RouteDecisions
+from heteroplace.native.core_trace import RecordedTrace
 
 
 class PortSpec(NamedTuple):

@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 import heteroplace._core as _core
 from heteroplace.model.plan import Step
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray, ints
-from heteroplace.native.batches import steps_of_rows
-from heteroplace.native.graph import Dag
-from heteroplace.native.problem import NativePlan, NativeProblem
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray, ints
+from heteroplace.native.core_batches import steps_of_rows
+from heteroplace.native.core_graph import Dag
+from heteroplace.native.core_problem import NativePlan, NativeProblem
 
 _BATCH_RULES = {"fastest": 0, "latency": 1, "finish": 2}
 

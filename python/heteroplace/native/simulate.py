@@ -23,9 +23,9 @@ from heteroplace.model.memory_use.weight_room import room_parts
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of, guard_of
 from heteroplace.model.routed.decision import Decision
 from heteroplace.model.step_values import collective_step_ns, makes, occupied, reads, step_ns
-from heteroplace.native.arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, csr, ints
-from heteroplace.native.limits import check_items
-from heteroplace.native.problem import NativePlan, NativeProblem
+from heteroplace.native.core_arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, csr, ints
+from heteroplace.native.core_limits import check_items
+from heteroplace.native.core_problem import NativePlan, NativeProblem
 
 _ONLY_FIRST = frozenset({(0,)})
 _Values = tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]

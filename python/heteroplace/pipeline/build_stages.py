@@ -15,7 +15,7 @@ from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.module_contents import read_contents, read_plan
 from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
 from heteroplace.relay.annotate.moved import SplitPlan
-from heteroplace.relay.annotate.tunings import with_tunings
+from heteroplace.relay.annotate.tunings_attribute import with_tunings
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.module_source import with_source_of
 from heteroplace.relay.output_names import read_output_names, with_output_names

@@ -18,8 +18,8 @@ import tvm
 
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostModel
-from heteroplace.measure.cost_models.model import known_interference
-from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.cost_models.cost_model import known_interference
+from heteroplace.measure.measured_interference import measure_interference
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph

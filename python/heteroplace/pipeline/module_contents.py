@@ -16,7 +16,7 @@ from heteroplace.lower.carried import carried_kernels
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, TaskTargets
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.moved import SplitPlan, follow_annotations
-from heteroplace.relay.annotate.sharded import read_sharded
+from heteroplace.relay.annotate.sharded_attribute import read_sharded
 from heteroplace.relay.module_source import read_verify, source_attribute
 from heteroplace.relay.tasks.network import Network, network_under, sharded_network
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heteroplace.measure.implementations import with_asked_makers, with_makers, without_unused_twins
+from heteroplace.measure.kernel_variants import with_asked_makers, with_makers, without_unused_twins
 from heteroplace.pipeline.place_state import PlaceState
 
 

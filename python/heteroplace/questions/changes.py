@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from heteroplace.errors import ClusterError
-from heteroplace.files.cluster import cluster_from_json, cluster_to_json
+from heteroplace.files.cluster_file import cluster_from_json, cluster_to_json
 from heteroplace.files.faults import did_you_mean
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.implementations import maker_of, twin_name

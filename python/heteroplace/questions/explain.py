@@ -17,13 +17,13 @@ from heteroplace.model.demands import layers_of
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import makers, occupied
-from heteroplace.model.text.plan import step_name
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.model.text.plan_text import step_name
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.questions.judging import judge, judged_ns
 from heteroplace.questions.names import find_tasks
-from heteroplace.solve.explain import Reasons
 from heteroplace.solve.moves import moves, unmovable
 from heteroplace.solve.objective import THROUGHPUT
+from heteroplace.solve.plan_reasons import Reasons
 from heteroplace.solve.problem import Problem
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from heteroplace.files.output import write_text
-from heteroplace.files.solution import solution_to_json
+from heteroplace.files.solution_file import solution_to_json
 from heteroplace.model.solution import Solution
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 

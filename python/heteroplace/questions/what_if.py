@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from heteroplace.errors import HeteroPlaceError, MissingCostError, PlanError, SolverError
-from heteroplace.files.plan import plan_to_json, replayed_plan
+from heteroplace.files.plan_file import plan_to_json, replayed_plan
 from heteroplace.model.answers import WhatIf
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
@@ -24,7 +24,7 @@ from heteroplace.questions.changes import Changes, change
 from heteroplace.questions.judging import judge, judged_ns
 from heteroplace.registry import load_plugin
 from heteroplace.simulate.throughput import repeat_plan
-from heteroplace.solve.network import solve_network
+from heteroplace.solve.network_solution import solve_network
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem, SolveOptions
 

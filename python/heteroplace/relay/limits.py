@@ -165,7 +165,7 @@ def _index_fault(call: relay.Call) -> str | None:
     """What is wrong with the constant indices of a gather or scatter, or None.
 
     `take` clips its indices, or wraps them. Those that are not constant are held inside when the
-    model runs (`lower/index_guards.py`).
+    model runs (`relay/index_guards.py`).
     """
     name = call.op.name
     if name not in ("gather", "gather_nd", "scatter_elements", "scatter_nd"):

@@ -16,7 +16,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 from heteroplace.model.step_values import collective_bytes, moved_bytes
-from heteroplace.model.text.plan import step_name
+from heteroplace.model.text.plan_text import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.dependencies import data_pairs
 

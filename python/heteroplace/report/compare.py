@@ -8,7 +8,7 @@ from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, devices_of
-from heteroplace.model.text.plan import step_name
+from heteroplace.model.text.plan_text import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.stats import spearman
 

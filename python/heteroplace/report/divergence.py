@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Plan, Run, devices_of
-from heteroplace.model.text.plan import step_name
+from heteroplace.model.text.plan_text import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_ns
 from heteroplace.report.tables import format_table

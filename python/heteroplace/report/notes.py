@@ -12,7 +12,7 @@ from heteroplace.model.cost import PREDICTED, CostTable
 from heteroplace.model.plan import Plan, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_ns
-from heteroplace.native.arrays import IntArray
+from heteroplace.native.core_arrays import IntArray
 from heteroplace.terminal import listed
 
 _GUESS = "roofline"

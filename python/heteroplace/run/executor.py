@@ -19,18 +19,18 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
+from heteroplace.native.core_routes import PredictionCounts
 from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.native.routes import PredictionCounts
 from heteroplace.registry import load_plugin
 from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.run.arrays import Array
-from heteroplace.run.devices import check_devices_exist
+from heteroplace.run.call_trace import Trace
 from heteroplace.run.loaded_program import LoadedProgram
+from heteroplace.run.measured_timeline import measured_timeline
+from heteroplace.run.missing_devices import check_devices_exist
 from heteroplace.run.recording import Recording
 from heteroplace.run.state import ProgramState
-from heteroplace.run.timeline import measured_timeline
-from heteroplace.run.trace import Trace
-from heteroplace.solve.report import write_report
+from heteroplace.solve.solve_report import write_report
 from heteroplace.tvm_bridge import library_path
 
 _LOG = logging.getLogger("heteroplace")
@@ -328,8 +328,8 @@ class Executor(LoadedProgram):
     ) -> Recording:
         """Record the route decisions of all calls that end from now on; return what closes it.
 
-        A thread writes them to a file (`files/routes.py`), from which `heteroplace.build` can make
-        a plan that fits them.
+        A thread writes them to a file (`files/routes_file.py`), from which `heteroplace.build` can
+        make a plan that fits them.
 
         Parameters
         ----------

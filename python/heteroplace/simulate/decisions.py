@@ -20,7 +20,7 @@ from heteroplace.model.routed.capacities import padded_load
 from heteroplace.model.routed.decision import Decision, decision_of
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterProfile
 from heteroplace.model.routed.routers import Router
-from heteroplace.native.problem import NativeProblem
+from heteroplace.native.core_problem import NativeProblem
 from heteroplace.native.simulate import Simulation, StepTimes
 
 LoadShares = tuple[tuple[int, float], ...]

@@ -12,7 +12,7 @@ from heteroplace.model.routed.decision import Decision
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import channels_of, is_async
 from heteroplace.model.timeline import Peak, Span, Timeline
-from heteroplace.native.problem import NativeProblem
+from heteroplace.native.core_problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.decisions import full_table
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from heteroplace.entries import load_entry
 from heteroplace.solve.problem import Problem, ProgressReport, SolveOptions, SolveResult
-from heteroplace.solve.registry import SOLVERS, Solver, get_solver
+from heteroplace.solve.solvers import SOLVERS, Solver, get_solver
 
 if TYPE_CHECKING:
     from heteroplace.solve.bounds import Bound, lower_bound
-    from heteroplace.solve.network import solve_network
+    from heteroplace.solve.network_solution import solve_network
 
 __all__ = [
     "SOLVERS",
@@ -32,7 +32,7 @@ __all__ = [
 _LATE = {
     "Bound": "heteroplace.solve.bounds:Bound",
     "lower_bound": "heteroplace.solve.bounds:lower_bound",
-    "solve_network": "heteroplace.solve.network:solve_network",
+    "solve_network": "heteroplace.solve.network_solution:solve_network",
 }
 
 

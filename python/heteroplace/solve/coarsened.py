@@ -47,7 +47,7 @@ class SolverOfSize(Protocol):
         """Tasks; None: any number."""
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
-        """See `heteroplace.solve.registry.Solver`."""
+        """See `heteroplace.solve.solvers.Solver`."""
 
 
 def solve_coarsened(problem: Problem, options: SolveOptions, solver: SolverOfSize) -> SolveResult:

@@ -13,9 +13,9 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_problem import UNREACHABLE_PENALTY, NativePlan, NativeProblem
 from heteroplace.native.list import critical_path_order, heft, order_place
-from heteroplace.native.problem import UNREACHABLE_PENALTY, NativePlan, NativeProblem
 from heteroplace.native.simulate import StepTimes, simulate_plan, simulate_steps
 from heteroplace.registry import load_plugin
 from heteroplace.solve.problem import Problem

@@ -10,7 +10,7 @@ from heteroplace.entries import load_entry
 from heteroplace.errors import SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Copy, Load, Plan, Run
-from heteroplace.native.throughput import placement_loads
+from heteroplace.native.core_throughput import placement_loads
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.bounds.quick import any_plan_bound
 from heteroplace.solve.deadline import Deadline

@@ -17,10 +17,10 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.step_values import items_of, makes, reads
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_throughput import placement_loads
 from heteroplace.native.list import what_if
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.native.throughput import placement_loads
 from heteroplace.solve.feasibility import fits
 from heteroplace.solve.objective import THROUGHPUT, objective_ns
 from heteroplace.solve.problem import Problem

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from heteroplace.model.plan import Copy, Load, Plan, Run, Step
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_throughput import placement_loads
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.feasibility import fits
 from heteroplace.solve.list.single import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from heteroplace.errors import PlanError
 from heteroplace.files.fields.kinds import read_known_file
-from heteroplace.files.plan import plan_to_json, replayed_plan
-from heteroplace.files.solution import load_solution
+from heteroplace.files.plan_file import plan_to_json, replayed_plan
+from heteroplace.files.solution_file import load_solution
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph

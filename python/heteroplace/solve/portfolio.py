@@ -25,9 +25,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from heteroplace.errors import SolverError
-from heteroplace.native.arrays import RUN
-from heteroplace.native.problem import NativePlan
-from heteroplace.native.search import Stall
+from heteroplace.native.core_arrays import RUN
+from heteroplace.native.core_problem import NativePlan
+from heteroplace.native.core_search import Stall
 from heteroplace.native.simulate import native_plan_of, simulate_plan
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import no_placement_error
@@ -55,9 +55,8 @@ from heteroplace.solve.refinement import (
     is_loaded,
     load_refinement,
 )
-from heteroplace.solve.registry import SOLVERS
 from heteroplace.solve.search.initial_solutions import initial_s
-from heteroplace.solve.search.solver import (
+from heteroplace.solve.search.search_solver import (
     LONG_PATIENCE_PER_TASK,
     MAX_TASKS_TO_BOUND,
     SearchEnd,
@@ -66,6 +65,7 @@ from heteroplace.solve.search.solver import (
     begin_solve,
     solve_deadline,
 )
+from heteroplace.solve.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from heteroplace.solve.lns.engine import NeighbourhoodSearch

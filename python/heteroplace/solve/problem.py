@@ -19,8 +19,8 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Plan
+from heteroplace.native.core_problem import NativePlan, NativeProblem
 from heteroplace.native.list import LIST_PARTS, NAMED_PARTS, ListParts
-from heteroplace.native.problem import NativePlan, NativeProblem
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.options import duration, option
 

@@ -12,7 +12,7 @@ from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
 
 REFINEMENTS = {
     "cpsat": "heteroplace.solve.exact.cpsat",
-    "split": "heteroplace.solve.split.solver",
+    "split": "heteroplace.solve.split.split_solver",
     "lns": "heteroplace.solve.lns.engine",
 }
 """Name of a refinement solver -> its module. They load OR-Tools, which what is proven by bounds

@@ -13,7 +13,7 @@ two equal elements the first counts, or the last if that was asked for, and plac
 others: beside -inf it is right for both. CUDA has infinities in a header, which need not be there;
 for GPUs their bits are written.
 
-A place that is known to be within its axis is read without a look at it (`lower/index_guards.py`).
+A place that is known to be within its axis is read without a look at it (`relay/index_guards.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command `heteroplace count-tasks GRAPH`: a graph file -> the number of its tasks."""
 
-from heteroplace.files.graph import load_graph
+from heteroplace.files.graph_file import load_graph
 
 
 def add_commands(commands):

@@ -1,8 +1,8 @@
 """A problem -> the plan with every task on the device that runs all of them fastest."""
 
 from heteroplace.native.list import evaluate_order
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.list.single import fastest_devices
-from heteroplace.solve.list.solver import ListSolver
 
 
 class FastestDeviceSolver(ListSolver):

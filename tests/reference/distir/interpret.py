@@ -19,7 +19,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.step_values import adds_to, state_places, values_made, values_read
-from heteroplace.model.text.plan import quote_step
+from heteroplace.model.text.plan_text import quote_step
 
 Key = tuple[int, int, int]
 """(tensor, memory, item); item 0 for a shared tensor."""

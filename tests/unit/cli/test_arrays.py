@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from heteroplace.cli.models.arrays import make_inputs, numbers_of
+from heteroplace.cli.models.model_arrays import make_inputs, numbers_of
 from heteroplace.errors import ExecutionError
 
 PORTS = [("image", (1, 4), "float32"), ("mask", (3,), "int64"), ("half", (2,), "bfloat16")]

@@ -7,9 +7,9 @@ import pytest
 
 from heteroplace.cli.machine import costs_cross_validate
 from heteroplace.errors import MissingCostError
-from heteroplace.files.cluster import cluster_to_json
-from heteroplace.files.costs import save_costs
-from heteroplace.files.graph import save_graph
+from heteroplace.files.cluster_file import cluster_to_json
+from heteroplace.files.costs_file import save_costs
+from heteroplace.files.graph_file import save_graph
 from tests.unit.costs.synthetic import layers, machine, measured_table
 
 

@@ -12,9 +12,9 @@ import pytest
 from heteroplace.cli.main import main
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import ArtifactError
-from heteroplace.files.cluster import save_cluster
-from heteroplace.files.costs import save_costs
-from heteroplace.files.graph import save_graph
+from heteroplace.files.cluster_file import save_cluster
+from heteroplace.files.costs_file import save_costs
+from heteroplace.files.graph_file import save_graph
 from heteroplace.model.cost import table_from_rows
 from heteroplace.run.array_files import write_arrays
 from tests.measurements import row

@@ -14,10 +14,10 @@ import pytest
 
 import heteroplace
 from heteroplace.cli.main import INTERRUPTED
-from heteroplace.files.cluster import load_cluster
+from heteroplace.files.cluster_file import load_cluster
 from heteroplace.files.fields.given_times import costs_from_times
-from heteroplace.files.graph import load_graph
-from heteroplace.files.plan import load_plan
+from heteroplace.files.graph_file import load_graph
+from heteroplace.files.plan_file import load_plan
 from heteroplace.model.check import check_plan
 from tests.programs import environment, run_python
 
@@ -200,7 +200,7 @@ PACKAGE = Path(heteroplace.__file__).parent
 IMPORTED_FIRST = """
 import sys
 before = set(sys.modules)
-import heteroplace.cli.entry
+import heteroplace.cli.console_scripts
 print(*sorted(set(sys.modules) - before))
 """
 
@@ -208,7 +208,12 @@ print(*sorted(set(sys.modules) - before))
 def test_little_is_imported_before_ctrl_c_is_answered() -> None:
     imported = set(run_python(IMPORTED_FIRST, "-S", PYTHONPATH=str(PACKAGE.parent)).split())
     ours = {name for name in imported if name.startswith("heteroplace")}
-    assert ours == {"heteroplace", "heteroplace.cli", "heteroplace.cli.entry", "heteroplace.entry"}
+    assert ours == {
+        "heteroplace",
+        "heteroplace.cli",
+        "heteroplace.cli.console_scripts",
+        "heteroplace.entry",
+    }
     assert not imported & {"argparse", "inspect", "logging", "pathlib", "tempfile", "typing"}
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from heteroplace.cli.main import main, make_parser
 from heteroplace.cli.place import RENAMED
-from heteroplace.files.cluster import load_cluster
-from heteroplace.files.costs import save_costs
+from heteroplace.files.cluster_file import load_cluster
+from heteroplace.files.costs_file import save_costs
 from heteroplace.files.fields.given_times import costs_from_times
-from heteroplace.files.graph import load_graph
-from heteroplace.files.plan import load_plan
+from heteroplace.files.graph_file import load_graph
+from heteroplace.files.plan_file import load_plan
 from heteroplace.model.check import check_plan
 from heteroplace.options import from_arguments
 from heteroplace.solve import SolveOptions

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from heteroplace.cli.main import MISSING_PACKAGE, WRONG_INPUT, main
-from heteroplace.cli.probe import describe_core_to_core, describe_cpu, describe_gpu
+from heteroplace.cli.probe_command import describe_core_to_core, describe_cpu, describe_gpu
 from heteroplace.errors import MissingPackageError
-from heteroplace.files.cluster import load_cluster
+from heteroplace.files.cluster_file import load_cluster
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.local import local_cluster
 from heteroplace.machine.probe import machine_cluster
@@ -74,7 +74,7 @@ def test_gpus_are_asked_for_only_if_the_given_cluster_has_any(
 
     path = tmp_path / "here.json"
     assert main([*QUIET, "-o", str(path)]) == 0
-    monkeypatch.setattr("heteroplace.cli.probe.read_gpus", refuse)
+    monkeypatch.setattr("heteroplace.cli.probe_command.read_gpus", refuse)
     assert main(["probe", "--no-links", "--cluster", str(path)]) == 0
     assert main(["probe", "--no-links", "--cluster", "moirai-inter-server"]) == MISSING_PACKAGE
 

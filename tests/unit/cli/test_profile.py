@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from heteroplace.cli.profile import StepLine, describe_step
+from heteroplace.cli.profile_command import StepLine, describe_step
 from tests.programs import run_python
 from tests.unit.test_import_without_tvm import HIDE_TVM
 

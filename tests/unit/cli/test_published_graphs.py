@@ -12,9 +12,9 @@ import pytest
 from heteroplace.cli.main import main
 from heteroplace.errors import GraphError
 from heteroplace.files.fields.kind_keys import published_form
-from heteroplace.files.graph import load_graph
+from heteroplace.files.graph_file import load_graph
 from heteroplace.files.published.published_graph import load_published
-from heteroplace.files.solution import load_solution
+from heteroplace.files.solution_file import load_solution
 from heteroplace.model.check import check_plan
 from heteroplace.simulate.simulator import simulate
 from tests.published_graphs import DNN, MOIRAI, write

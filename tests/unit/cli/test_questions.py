@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heteroplace.cli.main import main
-from heteroplace.files.solution import load_solution
+from heteroplace.files.solution_file import load_solution
 from heteroplace.model.solution import Solution
 from tests.unit.questions.worked import diamond_solution
 

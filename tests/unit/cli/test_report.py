@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from heteroplace.cli.main import main
-from heteroplace.files.cluster import cluster_to_json
-from heteroplace.files.costs import costs_to_json
-from heteroplace.files.graph import graph_to_json
-from heteroplace.files.plan import plan_to_json
-from heteroplace.files.solution import solution_to_json
+from heteroplace.files.cluster_file import cluster_to_json
+from heteroplace.files.costs_file import costs_to_json
+from heteroplace.files.graph_file import graph_to_json
+from heteroplace.files.plan_file import plan_to_json
+from heteroplace.files.solution_file import solution_to_json
 from heteroplace.model.cost import table_from_rows
 from heteroplace.model.solution import Solution
 from heteroplace.solve import Problem, SolveOptions, solve_network

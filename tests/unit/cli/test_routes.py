@@ -10,7 +10,7 @@ import pytest
 
 from heteroplace.cli.main import main
 from heteroplace.files.schemas import FOLDER
-from heteroplace.parts.routing.dynamic.profile import read_profile
+from heteroplace.parts.routing.dynamic.recorded_routes import read_profile
 
 
 @pytest.fixture

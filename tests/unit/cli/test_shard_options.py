@@ -20,7 +20,7 @@ from heteroplace.files.sharding import (
     sharding_to_json,
     told_text,
 )
-from heteroplace.parts.parallel.sharding.options import ShardOptions, read_shard_options
+from heteroplace.parts.parallel.sharding.shard_options import ShardOptions, read_shard_options
 from heteroplace.parts.parallel.transforms.degrees import Degrees
 from tests.strategies import Instance
 from tests.unit.cli.test_show import solution_of

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from heteroplace.cli.main import main
-from heteroplace.files.cluster import cluster_to_json
-from heteroplace.files.costs import costs_to_json
-from heteroplace.files.graph import graph_to_json
+from heteroplace.files.cluster_file import cluster_to_json
+from heteroplace.files.costs_file import costs_to_json
+from heteroplace.files.graph_file import graph_to_json
 from heteroplace.files.manifest import Manifest
-from heteroplace.files.plan import plan_to_json
-from heteroplace.files.solution import solution_to_json
+from heteroplace.files.plan_file import plan_to_json
+from heteroplace.files.solution_file import solution_to_json
 from heteroplace.model.cost import Cost, build_table, table_from_rows
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Copy, Plan, Run

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from heteroplace.cli.main import main, make_parser
-from heteroplace.cli.solution_file import read_solution
-from heteroplace.files.cluster import cluster_to_json
-from heteroplace.files.costs import costs_to_json
-from heteroplace.files.graph import graph_to_json
-from heteroplace.files.plan import plan_to_json
+from heteroplace.cli.open_solution import read_solution
+from heteroplace.files.cluster_file import cluster_to_json
+from heteroplace.files.costs_file import costs_to_json
+from heteroplace.files.graph_file import graph_to_json
+from heteroplace.files.plan_file import plan_to_json
 from heteroplace.model.solution import Solution
 from heteroplace.parts.routing.solve.routed_replay import replay_routed
 from heteroplace.solve.problem import SolveOptions

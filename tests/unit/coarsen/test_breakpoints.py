@@ -24,7 +24,7 @@ from heteroplace.coarsen.topo import cpd_topo
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.native.graph import SegmentRules
+from heteroplace.native.core_graph import SegmentRules
 from tests.dags import PAIR, WeightedDag, chain_of, task_graphs, weighted_dags
 from tests.instances import gpus
 from tests.reference.graphs import least_cut

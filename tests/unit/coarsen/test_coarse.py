@@ -24,8 +24,8 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.memory_use.memory import memory_use
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.routed.routers import Router
+from heteroplace.native.core_problem import NativeProblem
 from heteroplace.native.list import heft
-from heteroplace.native.problem import NativeProblem
 from heteroplace.simulate.simulator import simulate
 from tests.dags import (
     PAIR,

@@ -15,7 +15,7 @@ from heteroplace.errors import GraphError, InfeasibleError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.native.graph import Dag
+from heteroplace.native.core_graph import Dag
 from tests.dags import PAIR, WeightedDag, lettered, weighted_dags
 from tests.instances import given_costs, gpus
 from tests.reference.graphs import longest_paths

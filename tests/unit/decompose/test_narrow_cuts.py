@@ -18,7 +18,7 @@ from heteroplace.decompose.narrow_cuts import (
 )
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.native.graph import Dag
+from heteroplace.native.core_graph import Dag
 from tests.dags import WeightedDag, lettered, task_graphs, weighted_dags
 from tests.reference.graphs import (
     Edge,

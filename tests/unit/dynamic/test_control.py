@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from heteroplace.errors import RoutingError
-from heteroplace.files.routes import records_of_lines
+from heteroplace.files.routes_file import records_of_lines
 from heteroplace.model.routed.route_profile import (
     RouteProfile,
     RouteRecord,

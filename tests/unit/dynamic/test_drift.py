@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from heteroplace.errors import RoutingError
-from heteroplace.files.route_profile import save_route_profile
+from heteroplace.files.route_profile_file import save_route_profile
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterProfile
 from heteroplace.parts.routing.dynamic.drift import Drift, DriftMonitor, RouteMonitor, drift_rate
 from heteroplace.parts.routing.dynamic.sizes import MIN_RUNS, executed_rows, useful_rows

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 
 from heteroplace.errors import RoutingError
-from heteroplace.files.route_profile import (
+from heteroplace.files.route_profile_file import (
     load_route_profile,
     route_profile_from_json,
     route_profile_to_json,
     save_route_profile,
 )
-from heteroplace.files.routes import RoutesReader, RoutesWriter, header_line
+from heteroplace.files.routes_file import RoutesReader, RoutesWriter, header_line
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterShape
-from heteroplace.parts.routing.dynamic.profile import (
+from heteroplace.parts.routing.dynamic.recorded_routes import (
     ProfileBuilder,
     merge_profiles,
     read_profile,

@@ -7,7 +7,7 @@ import pytest
 from heteroplace.errors import RoutingError
 from heteroplace.model.routed.route_profile import RouterProfile
 from heteroplace.parts.routing.dynamic.specialise import RULES, RouterUse, mean_active, specialise
-from heteroplace.parts.routing.dynamic.speculation import SpeculationTimes
+from heteroplace.parts.routing.dynamic.speculated_routes import SpeculationTimes
 
 PAIRS = RouterProfile("r", 8, 4, 100, ((),) * 4, (((0, 1), 90), ((2, 3), 10)))
 TIMES = SpeculationTimes(10_000, 20_000, 50_000)

@@ -6,7 +6,7 @@ from itertools import product
 
 from heteroplace.model.routed.route_profile import RouterProfile
 from heteroplace.parts.routing.dynamic.sizes import MIN_RUNS
-from heteroplace.parts.routing.dynamic.speculation import (
+from heteroplace.parts.routing.dynamic.speculated_routes import (
     HIT,
     MISS,
     PARTIAL,

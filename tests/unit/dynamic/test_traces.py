@@ -15,7 +15,7 @@ from heteroplace.parts.routing.dynamic.placement_problem import (
     relaxed_bound,
 )
 from heteroplace.parts.routing.dynamic.placement_search import search_placement
-from heteroplace.parts.routing.dynamic.profile import ProfileBuilder
+from heteroplace.parts.routing.dynamic.recorded_routes import ProfileBuilder
 from heteroplace.parts.routing.dynamic.traces import TraceOptions, synthesise
 
 TASK_MOE = tuple(RouterShape(f"layer.{i}", 64, 16) for i in range(3))

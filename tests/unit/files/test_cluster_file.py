@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from heteroplace.errors import ClusterError
-from heteroplace.files.cluster import (
+from heteroplace.files.cluster_file import (
     cluster_from_json,
     cluster_to_json,
     load_cluster,

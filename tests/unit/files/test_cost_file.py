@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import CostMismatchError, MissingCostError
-from heteroplace.files.costs import (
+from heteroplace.files.costs_file import (
     costs_from_json,
     costs_to_json,
     load_costs,
     save_costs,
 )
 from heteroplace.files.fields.given_times import costs_from_times
-from heteroplace.files.graph import graph_from_json
+from heteroplace.files.graph_file import graph_from_json
 from heteroplace.model.cluster import Memory
 from heteroplace.model.collectives import CollectiveCosts, collective_op
 from heteroplace.model.cost import Cost, table_from_rows

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import GraphError
-from heteroplace.files.graph import (
+from heteroplace.files.graph_file import (
     GraphFile,
     graph_from_json,
     graph_to_json,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heteroplace.errors import GraphError
-from heteroplace.files.graph import graph_from_json, graph_to_json, load_graph, save_graph
+from heteroplace.files.graph_file import graph_from_json, graph_to_json, load_graph, save_graph
 from tests.unit.files.graph_files import VALIDATORS, diamond, diamond_with, graphs
 
 

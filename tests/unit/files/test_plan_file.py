@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import PlanError
-from heteroplace.files.graph import GraphFile, graph_from_json, graph_to_json, read_plain_graph
-from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json, save_plan
+from heteroplace.files.graph_file import GraphFile, graph_from_json, graph_to_json, read_plain_graph
+from heteroplace.files.plan_file import load_plan, plan_from_json, plan_to_json, save_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Collective, Copy, Plan, Run
 from tests.explicit_plans import explicit_plans

@@ -9,12 +9,12 @@ import pytest
 
 from heteroplace.errors import ClusterError, HeteroPlaceError
 from heteroplace.files import faults
-from heteroplace.files.cluster import cluster_from_json, load_cluster
+from heteroplace.files.cluster_file import cluster_from_json, load_cluster
 from heteroplace.files.faults import show
 from heteroplace.files.fields.kinds import read_known_file
-from heteroplace.files.graph import graph_from_json, load_graph
+from heteroplace.files.graph_file import graph_from_json, load_graph
 from heteroplace.files.reader import _unique_keys, parse_json
-from heteroplace.files.solution import load_solution
+from heteroplace.files.solution_file import load_solution
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import json
 import re
 from importlib import resources
 
-from heteroplace.files.cluster import cluster_from_json
+from heteroplace.files.cluster_file import cluster_from_json
 from heteroplace.files.fields.given_times import costs_from_times
-from heteroplace.files.graph import graph_from_json
+from heteroplace.files.graph_file import graph_from_json
 
 
 def test_examples_can_be_read():

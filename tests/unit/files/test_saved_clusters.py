@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import ClusterError
-from heteroplace.files.cluster import (
+from heteroplace.files.cluster_file import (
     cluster_from_json,
     cluster_to_json,
     load_cluster,

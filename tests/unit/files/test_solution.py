@@ -10,8 +10,8 @@ from hypothesis import given
 
 from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.errors import PlanError
-from heteroplace.files.solution import SOLUTION_VERSION, solution_from_json, solution_to_json
-from heteroplace.files.versioned import Versioned
+from heteroplace.files.file_versions import Versioned
+from heteroplace.files.solution_file import SOLUTION_VERSION, solution_from_json, solution_to_json
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run

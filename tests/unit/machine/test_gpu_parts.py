@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from heteroplace.errors import ClusterError
-from heteroplace.files.cluster import cluster_from_json, cluster_to_json
+from heteroplace.files.cluster_file import cluster_from_json, cluster_to_json
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 

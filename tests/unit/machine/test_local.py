@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heteroplace.cli.main import main
-from heteroplace.files.cluster import load_cluster
+from heteroplace.files.cluster_file import load_cluster
 from heteroplace.machine import local
 from heteroplace.machine.local import local_cluster, open_cluster
 from tests.unit.machine.machines import A100

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import ClusterError
-from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.files.cluster_file import load_cluster, save_cluster
 from heteroplace.machine.probe import local_cpu_cluster, split_cores
 
 

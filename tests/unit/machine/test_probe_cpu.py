@@ -10,7 +10,7 @@ import pytest
 
 from heteroplace.control_groups import usable_cores
 from heteroplace.errors import ClusterError
-from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.files.cluster_file import load_cluster, save_cluster
 from heteroplace.machine.cpu import CpuInfo, last_cache_bytes, parse_list, read_cpus, with_siblings
 from heteroplace.machine.probe import MAX_PARTS, machine_cluster
 from heteroplace.solve import SolveOptions

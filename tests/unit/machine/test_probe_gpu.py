@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from heteroplace.errors import ClusterError, MissingPackageError
-from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.files.cluster_file import load_cluster, save_cluster
 from heteroplace.machine import gpu as machine_gpu
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.cuda_driver import cuda_bus_ids

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.cli.probe import link_table
+from heteroplace.cli.probe_command import link_table
 from heteroplace.errors import ClusterError
 from heteroplace.machine.probe import ordered_pairs
 from heteroplace.measure.transfers.link_report import (

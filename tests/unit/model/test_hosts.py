@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from heteroplace.errors import ClusterError
-from heteroplace.files.cluster import load_cluster, ready_made_clusters
+from heteroplace.files.cluster_file import load_cluster, ready_made_clusters
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.hosts import feeding_rank, on_host, with_devices
 from heteroplace.model.text import parse_cluster, print_cluster
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 
 PAIR = Cluster(
     "pair",

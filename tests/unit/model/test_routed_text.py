@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from heteroplace.errors import GraphError, PlanError
-from heteroplace.files.graph import graph_from_json, graph_to_json
-from heteroplace.files.plan import plan_from_json, plan_to_json, replayed_plan
+from heteroplace.files.graph_file import graph_from_json, graph_to_json
+from heteroplace.files.plan_file import plan_from_json, plan_to_json, replayed_plan
 from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import ClusterError, GraphError, PlanError
-from heteroplace.files.cluster import load_cluster, ready_made_clusters
+from heteroplace.files.cluster_file import load_cluster, ready_made_clusters
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Collective, Copy, Plan, Run

@@ -19,7 +19,7 @@ from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
 from heteroplace.solve.moves import moves
-from heteroplace.solve.report import SolverRecord, write_report
+from heteroplace.solve.solve_report import SolverRecord, write_report
 from tests.browser import see
 from tests.instances import gpus, instance
 from zoo.graphs.catalogue import GRAPHS_VARIABLE, get_instance

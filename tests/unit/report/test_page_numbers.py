@@ -10,7 +10,7 @@ import pytest
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.report.html.content import Measured, MeasuredTime
-from heteroplace.solve.report import write_report
+from heteroplace.solve.solve_report import write_report
 from tests.browser import see
 from tests.instances import gpus, instance
 from tests.unit.report.test_explicit_plans import training_step

@@ -20,7 +20,7 @@ from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 from heteroplace.model.step_values import occupied
 from heteroplace.model.timeline import Timeline
-from heteroplace.native.problem import NativeProblem
+from heteroplace.native.core_problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import Problem

@@ -15,7 +15,7 @@ from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.model.plan import Guard, Load, Plan, Run, guard_of
 from heteroplace.model.routed.decision import decision_of
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord, RouterProfile
-from heteroplace.native.problem import NativeProblem
+from heteroplace.native.core_problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.decisions import (
     decisions_of_records,

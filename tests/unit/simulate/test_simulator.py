@@ -20,8 +20,8 @@ from heteroplace.model.memory_use.memory import memory_use, plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.step_values import occupied
 from heteroplace.model.timeline import Timeline
+from heteroplace.native.core_problem import NativeProblem
 from heteroplace.native.list import evaluate_order
-from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.simulator import simulate
 from tests.reference.live_memory import reference_peaks

@@ -13,7 +13,13 @@ from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 from heteroplace.solve.lp import engines, gurobi
 from heteroplace.solve.lp.engines import ChosenEngine, mip_engines
 from heteroplace.solve.lp.highs import HighsEngine
-from heteroplace.solve.lp.program import INFEASIBLE, FloatArray, MipAnswer, MipLimits, MixedProgram
+from heteroplace.solve.lp.linear_program import (
+    INFEASIBLE,
+    FloatArray,
+    MipAnswer,
+    MipLimits,
+    MixedProgram,
+)
 from heteroplace.solve.problem import ENGINES, OBJECTIVES
 from tests.exact_engines import needs_gurobi
 from zoo.graphs.catalogue import layered

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from heteroplace.errors import CostMismatchError
-from heteroplace.files.solution import solution_from_json, solution_to_json
+from heteroplace.files.solution_file import solution_from_json, solution_to_json
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
@@ -18,9 +18,9 @@ from heteroplace.model.solution import RunTime
 from heteroplace.report.tables import solution_headline
 from heteroplace.simulate.expect import expect
 from heteroplace.simulate.interference import Interference, no_interference
-from heteroplace.solve.network import choose_expected, expected_singles, solve_network
+from heteroplace.solve.network_solution import choose_expected, expected_singles, solve_network
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
-from heteroplace.solve.registry import get_solver
+from heteroplace.solve.solvers import get_solver
 
 RunTimeOf = Callable[[Plan], RunTime]
 

@@ -8,7 +8,7 @@ from heteroplace.errors import CostMismatchError, GraphError, SolverError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import MAX_NS, Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.native.limits import MAX_PLAN_BYTES, MAX_PLAN_NS
+from heteroplace.native.core_limits import MAX_PLAN_BYTES, MAX_PLAN_NS
 from heteroplace.native.list import evaluate_order
 from heteroplace.solve import SOLVERS, Problem, SolveOptions, get_solver
 from tests.dags import lettered

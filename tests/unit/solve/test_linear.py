@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from heteroplace.solve.lp.linear import LinearFailure, LinearOptimum, linear_optimum, optimal_values
-from heteroplace.solve.lp.program import MixedProgram
+from heteroplace.solve.lp.linear_program import MixedProgram
 
 
 def program(least: float) -> MixedProgram:

@@ -17,11 +17,11 @@ from heteroplace.native.list import evaluate_order
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.explain import explain
 from heteroplace.solve.judge import replay
 from heteroplace.solve.moves import most_movable, moved_steps, moves, unmovable
-from heteroplace.solve.network import solution_of
-from heteroplace.solve.report import write_report
+from heteroplace.solve.network_solution import solution_of
+from heteroplace.solve.plan_reasons import explain
+from heteroplace.solve.solve_report import write_report
 from tests.explicit_plans import explicit_plans
 from tests.instances import given_costs, problem_of
 from tests.routed_plans import RoutedCase, routed_plans

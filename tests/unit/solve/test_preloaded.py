@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from heteroplace.errors import InfeasibleError, PlanError
-from heteroplace.files.plan import plan_from_json, plan_to_json
+from heteroplace.files.plan_file import plan_from_json, plan_to_json
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
@@ -20,7 +20,7 @@ from heteroplace.model.memory_use.weight_room import held_weights
 from heteroplace.model.plan import Guard, Load, Plan, Run, guard_of
 from heteroplace.model.routed.decision import Decision, decision_of
 from heteroplace.model.routed.routers import Router
-from heteroplace.model.text.plan import parse_plan, print_plan
+from heteroplace.model.text.plan_text import parse_plan, print_plan
 from heteroplace.parts.routing.solve.expected_view import guarded
 from heteroplace.parts.routing.solve.preloaded import Preloading, preloaded
 from heteroplace.simulate.expect import expect

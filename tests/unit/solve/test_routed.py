@@ -19,7 +19,7 @@ from heteroplace.parts.routing.solve.routed_network import solve_routed
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.registry import get_solver
+from heteroplace.solve.solvers import get_solver
 from tests.instances import cpu
 from tests.routed_plans import RoutedCase, layer_graph, routed_plans
 from tests.strategies import exact_cases, num_cases

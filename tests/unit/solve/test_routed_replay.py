@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from heteroplace.errors import PlanError, RoutingError
-from heteroplace.files.plan import plan_to_json, replayed_plan
+from heteroplace.files.plan_file import plan_to_json, replayed_plan
 from heteroplace.model.plan import Load, guard_of
 from heteroplace.parts.routing.solve.preloaded import Preloading
 from heteroplace.parts.routing.solve.routed_network import solve_routed

@@ -7,15 +7,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
+from heteroplace.native.core_problem import NativePlan
+from heteroplace.native.core_search import PlanSearch, SearchReport, Stall, search_plans
 from heteroplace.native.list import heft
-from heteroplace.native.problem import NativePlan
-from heteroplace.native.search import PlanSearch, SearchReport, Stall, search_plans
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve import Problem, SolveOptions
 from heteroplace.solve.deadline import NEVER
 from heteroplace.solve.search import initial_solutions
 from heteroplace.solve.search.initial_solutions import InitialSolutions
-from heteroplace.solve.search.solver import SearchRun
+from heteroplace.solve.search.search_solver import SearchRun
 from tests.strategies import Instance, exact_cases, instances
 from zoo.graphs.catalogue import get_instance, layered
 from zoo.graphs.layered import Layered

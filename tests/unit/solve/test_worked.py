@@ -14,7 +14,7 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.explain import explain
+from heteroplace.solve.plan_reasons import explain
 from tests.instances import cpu, diamond, given_costs, gpus, instance
 from tests.strategies import AMPLE, Instance
 

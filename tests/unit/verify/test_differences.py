@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heteroplace.model.verification import Verification
-from heteroplace.parts.onnx.verify.compare import (
+from heteroplace.parts.onnx.verify.tolerances import (
     HALF_TOLERANCES,
     QUANTISED_MEAN_RATIO,
     QUANTISED_TOLERANCE,

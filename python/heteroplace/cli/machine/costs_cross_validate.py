@@ -11,7 +11,7 @@ from heteroplace.costs.cross_validation import (
     cross_validate,
     cross_validation_table,
 )
-from heteroplace.files.graph import load_graph
+from heteroplace.files.graph_file import load_graph
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

@@ -14,7 +14,7 @@ from heteroplace.frontends import Imported
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.batches import BatchMeasurement, measure_batches
 from heteroplace.measure.devices_under_test import find_devices_under_test
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, TableBuilder, table_from_rows
 from heteroplace.model.graph import TaskGraph

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heteroplace.cli.machine.profile_model import ModelProfile, profile_model
-from heteroplace.cli.profile import Extras
+from heteroplace.cli.profile_command import Extras
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.store_values import Row, StoreFilter
 from heteroplace.errors import CostMismatchError, HeteroPlaceError
 from heteroplace.machine.fingerprint import device_fingerprint
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import Profile, join_batches
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, table_from_rows

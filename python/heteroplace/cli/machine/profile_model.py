@@ -17,7 +17,7 @@ from heteroplace.cli.machine.profile_extras import (
     interference_notes,
 )
 from heteroplace.cli.models.input_shapes import as_options, read_shapes
-from heteroplace.cli.profile import Extras
+from heteroplace.cli.profile_command import Extras
 from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.prediction.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
@@ -26,15 +26,15 @@ from heteroplace.frontends import frontend_of
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.batches import of_batch
 from heteroplace.measure.example_inputs import read_examples
-from heteroplace.measure.interference import measure_interference
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.measure_options import ProfileOptions
+from heteroplace.measure.measured_interference import measure_interference
 from heteroplace.measure.profile import Profile, join_batches, profile_network, with_workspaces
 from heteroplace.measure.remote import RemoteHost
 from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 from heteroplace.simulate.interference import Interference
 from heteroplace.stage_log import StageLog
 

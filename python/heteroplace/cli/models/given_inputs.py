@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from heteroplace.cli.models.arrays import Arrays
+from heteroplace.cli.models.model_arrays import Arrays
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.frontends import frontend_of
 from heteroplace.options import key_value, named_pairs

@@ -23,7 +23,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import COST_MODELS, PlaceOptions, read_options
 from heteroplace.relay.ranges.legal import legal_inputs
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 from heteroplace.solve import SolveOptions
 from heteroplace.stage_log import StageLog
 

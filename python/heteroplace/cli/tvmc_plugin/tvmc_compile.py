@@ -26,7 +26,7 @@ from heteroplace.cli.tvmc_plugin import tvmc_options
 from heteroplace.cli.tvmc_plugin.tvmc_errors import LOADER_ERRORS, Command, one_line
 from heteroplace.cli.tvmc_plugin.tvmc_tuning import tuned
 from heteroplace.errors import ArtifactError, FrontendError, HeteroPlaceError, PlanError
-from heteroplace.files.plan import save_plan
+from heteroplace.files.plan_file import save_plan
 from heteroplace.files.sharding import ShardingRecord, told_text
 from heteroplace.frontends import frontend_of
 from heteroplace.model.solution import Solution
@@ -34,10 +34,10 @@ from heteroplace.model.units import format_bytes
 from heteroplace.native.compiled_file import sign_tail
 from heteroplace.place_options import CONFIG_PREFIX, read_options
 from heteroplace.registry import load_plugin
-from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.report.html.content import SolverPoint
 from heteroplace.report.tables import solution_headline
-from heteroplace.solve.report import SolverRecord, write_report
+from heteroplace.solve.solve_report import SolverRecord, write_report
 from heteroplace.tvm_bridge import pass_config
 from heteroplace.written_files import overwriting
 

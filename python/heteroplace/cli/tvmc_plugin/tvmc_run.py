@@ -18,7 +18,7 @@ from tvm.driver.tvmc.result_utils import get_top_results
 from tvm.runtime.module import BenchmarkResult
 
 import heteroplace
-from heteroplace.cli.models.arrays import check_names, checked_input
+from heteroplace.cli.models.model_arrays import check_names, checked_input
 from heteroplace.cli.shared import check_writable
 from heteroplace.cli.tvmc_plugin.tvmc_errors import Command
 from heteroplace.cli.tvmc_plugin.tvmc_options import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from heteroplace.errors import CostMismatchError, MissingCostError
-from heteroplace.files.graph import Times
+from heteroplace.files.graph_file import Times
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.cost import (

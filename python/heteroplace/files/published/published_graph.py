@@ -13,7 +13,7 @@ from heteroplace.files.fields.kind_keys import (
     published_form,
 )
 from heteroplace.files.published.dnn_partitioning import import_dnn_partitioning
-from heteroplace.files.published.moirai import import_moirai
+from heteroplace.files.published.moirai_files import import_moirai
 from heteroplace.files.published.published_instance import PublishedInstance
 from heteroplace.files.reader import read_json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heteroplace.costs.roofline import estimate_costs
-from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.measure.cost_models.table import GivenCosts
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.batches import of_batch
-from heteroplace.measure.cost_models.model import CostOptions
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.cost_models.cost_model import CostOptions
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import join_batches, profile_network, with_workspaces
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable

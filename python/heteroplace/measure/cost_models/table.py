@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 from heteroplace.costs.complete import complete_costs
 from heteroplace.costs.roofline import Speeds
 from heteroplace.errors import SolverError
-from heteroplace.files.costs import load_table
+from heteroplace.files.costs_file import load_table
 from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.measure.cost_models.measured import MeasuredCosts
-from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable

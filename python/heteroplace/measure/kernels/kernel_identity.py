@@ -18,7 +18,7 @@ import tvm
 
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.model.cluster import Device
-from heteroplace.native.libraries import is_library_kernel
+from heteroplace.native.core_libraries import is_library_kernel
 from heteroplace.place_options import CONFIG_PREFIX
 
 _DIGEST_BYTES = 16

@@ -35,7 +35,7 @@ from heteroplace.measure.transfers.link_report import (
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes
 from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 from heteroplace.stats import median
 
 Progress = Callable[[str], None]

@@ -33,7 +33,7 @@ from heteroplace.parts.hosts.message_programs import (
     message_streams,
     message_trips,
 )
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 from heteroplace.run.transport import Ranks, check_ranks
 from heteroplace.stats import median
 

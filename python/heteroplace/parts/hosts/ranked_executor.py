@@ -12,12 +12,12 @@ from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import Manifest
 from heteroplace.lower.artifact import manifest_of
 from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.native.ranks import Group
-from heteroplace.native.ranks import RankedExecutor as NativeRankedExecutor
+from heteroplace.native.core_ranks import Group
+from heteroplace.native.core_ranks import RankedExecutor as NativeRankedExecutor
 from heteroplace.run.arrays import Ports
-from heteroplace.run.devices import check_devices_exist
 from heteroplace.run.executor import Executor
 from heteroplace.run.loaded_program import LoadedProgram
+from heteroplace.run.missing_devices import check_devices_exist
 from heteroplace.run.state import ProgramState
 from heteroplace.tvm_bridge import library_path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heteroplace.parts.onnx.prepare.onnx_source import parse_source, read_source
-from heteroplace.parts.onnx.verify.executable import check_can_verify, verify_executable
+from heteroplace.parts.onnx.verify.executable_check import check_can_verify, verify_executable
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.place_state import PlaceState
 

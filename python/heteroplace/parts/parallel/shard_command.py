@@ -31,7 +31,7 @@ from heteroplace.machine.local import open_cluster
 from heteroplace.options import add_arguments, count, read_arguments
 
 _SHARDER = "heteroplace.parts.parallel.shard_model"
-_OPTIONS = "heteroplace.parts.parallel.sharding.options"
+_OPTIONS = "heteroplace.parts.parallel.sharding.shard_options"
 _TABLE = "heteroplace.parts.parallel.shard_table"
 _OPTIMIZER = "sgd:0.1"
 _TOP = 10

@@ -12,10 +12,14 @@ from heteroplace.cli.models.input_shapes import Shapes, as_options, read_shapes
 from heteroplace.files.sharding import ShardingRecord
 from heteroplace.frontends import frontend_of
 from heteroplace.model.cluster import Cluster
-from heteroplace.parts.parallel.sharding.options import ShardOptions
-from heteroplace.parts.parallel.sharding.plan import ShardedModel, options_of, replayed_model
-from heteroplace.parts.parallel.sharding.search import Grid, search_degrees
-from heteroplace.parts.parallel.sharding.source import ModelSource
+from heteroplace.parts.parallel.sharding.degree_search import Grid, search_degrees
+from heteroplace.parts.parallel.sharding.model_source import ModelSource
+from heteroplace.parts.parallel.sharding.shard_options import ShardOptions
+from heteroplace.parts.parallel.sharding.sharded_plan import (
+    ShardedModel,
+    options_of,
+    replayed_model,
+)
 
 OPT_LEVEL = 3
 

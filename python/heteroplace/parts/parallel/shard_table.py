@@ -10,7 +10,7 @@ from dataclasses import asdict
 from heteroplace.cli.shared import plural
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.parts.parallel.shard_model import Found
-from heteroplace.parts.parallel.sharding.plan import ShardedModel
+from heteroplace.parts.parallel.sharding.sharded_plan import ShardedModel
 from heteroplace.parts.parallel.transforms.search_rows import EXCLUDED, SearchRow, pure, ranked
 from heteroplace.report.tables import format_table
 

@@ -1,4 +1,4 @@
-"""Route decisions of an executor's calls -> a file of records (`files/routes.py`), as they come.
+"""Route decisions of an executor's calls -> a file of records (`files/routes_file.py`).
 
 The core keeps the decisions of calls that have ended and makes lines of them; a thread writes these
 several times a second. Recording costs a call a copy of some numbers, whatever the file does.
@@ -16,9 +16,9 @@ from typing import BinaryIO
 
 from heteroplace.errors import ExecutionError
 from heteroplace.files.output import naming, open_new
-from heteroplace.files.routes import LEVELS, header_line, records_of_lines
+from heteroplace.files.routes_file import LEVELS, header_line, records_of_lines
 from heteroplace.model.routed.route_profile import RouteRecord
-from heteroplace.native.routes import RouteDecisions
+from heteroplace.native.core_routes import RouteDecisions
 
 _LOG = logging.getLogger("heteroplace")
 

@@ -17,11 +17,11 @@ from heteroplace.cli.shared import (
     show,
 )
 from heteroplace.errors import RoutingError
-from heteroplace.files.route_profile import save_route_profile
-from heteroplace.files.routes import LEVELS, RoutesWriter
+from heteroplace.files.route_profile_file import save_route_profile
+from heteroplace.files.routes_file import LEVELS, RoutesWriter
 from heteroplace.model.routed.route_profile import RouteProfile, RouterProfile, RouterShape
 from heteroplace.options import Argument, add_arguments, count, from_arguments
-from heteroplace.parts.routing.dynamic.profile import (
+from heteroplace.parts.routing.dynamic.recorded_routes import (
     ProfileBuilder,
     merge_profiles,
     read_profile,
@@ -29,7 +29,7 @@ from heteroplace.parts.routing.dynamic.profile import (
 )
 from heteroplace.parts.routing.dynamic.sizes import MIN_RUNS
 from heteroplace.parts.routing.dynamic.specialise import mean_active
-from heteroplace.parts.routing.dynamic.speculation import predict
+from heteroplace.parts.routing.dynamic.speculated_routes import predict
 from heteroplace.parts.routing.dynamic.traces import TraceOptions, synthesise
 from heteroplace.report.tables import format_table
 

@@ -20,8 +20,8 @@ import tvm
 from tvm import relay
 
 from heteroplace.model.cluster import Cluster
+from heteroplace.relay.annotate.annotation_reader import strip_annotations
 from heteroplace.relay.annotate.devices import check_whole, is_barrier, read_devices
-from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import home_device, tvm_devices
 from heteroplace.relay.expressions import (
     SharedFields,

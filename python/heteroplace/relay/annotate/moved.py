@@ -20,8 +20,9 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import MOVED_BY_HAND, Plan, Run
 from heteroplace.model.solution import Solution
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.native.list import evaluate_order
+from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.relay.annotate.devices import (
     device_keys,
     distinct,
@@ -29,12 +30,11 @@ from heteroplace.relay.annotate.devices import (
     read_devices,
     split_faults,
 )
-from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.expressions import task_of_span
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
-from heteroplace.solve.explain import explain
 from heteroplace.solve.objective import THROUGHPUT
+from heteroplace.solve.plan_reasons import explain
 from heteroplace.solve.problem import Problem
 
 

@@ -22,7 +22,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import PlanError
-from heteroplace.files.solution import solution_to_json
+from heteroplace.files.solution_file import solution_to_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution

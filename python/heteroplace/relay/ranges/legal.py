@@ -1,6 +1,6 @@
 """A function -> intervals of its inputs for which its ops do what they are meant to.
 
-A kernel divides by 0 and takes any index (`tir/safe_integers.py`, `lower/index_guards.py`),
+A kernel divides by 0 and takes any index (`tir/safe_integers.py`, `relay/index_guards.py`),
 but what is measured should be what a user runs, and onnxruntime, which we compare with, takes
 neither. What an op needs of an argument is carried backward, from results to inputs:
 

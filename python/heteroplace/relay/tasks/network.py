@@ -14,14 +14,14 @@ from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayEr
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.registry import load_plugin
-from heteroplace.relay.annotate.foreign import extract_annotated
-from heteroplace.relay.annotate.reader import (
+from heteroplace.relay.annotate.annotation_reader import (
     is_annotated,
     read_model_digest,
     strip_annotations,
 )
-from heteroplace.relay.annotate.sharded import without_plan
-from heteroplace.relay.annotate.tunings import read_tunings
+from heteroplace.relay.annotate.foreign import extract_annotated
+from heteroplace.relay.annotate.sharded_attribute import without_plan
+from heteroplace.relay.annotate.tunings_attribute import read_tunings
 from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.limits import check_sizes
 from heteroplace.relay.output_names import read_graph_name, read_output_names

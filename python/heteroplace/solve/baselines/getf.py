@@ -11,11 +11,11 @@ does not know, so where ETF runs out of it the programme is solved again with le
 
 from __future__ import annotations
 
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import etf
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.baselines.getf_lp import assign_groups, speed_groups
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.problem import Problem
 
 _MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7)

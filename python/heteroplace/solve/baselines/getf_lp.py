@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import mean_graph
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lp.linear import optimal_values
-from heteroplace.solve.lp.program import FloatArray, MixedProgram
+from heteroplace.solve.lp.linear_program import FloatArray, MixedProgram
 from heteroplace.solve.problem import Problem
 
 _MAX_TASKS = 1_000

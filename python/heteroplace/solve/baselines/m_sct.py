@@ -12,11 +12,11 @@ makespan by 10 %, as it decides whose tensors fill the fast devices; then m-ETF 
 
 from __future__ import annotations
 
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import m_sct, mean_graph
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.problem import Problem
 
 THRESHOLD = 0.1

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from heteroplace.errors import SolverError
-from heteroplace.native.arrays import IntArray
-from heteroplace.native.graph import Dag
+from heteroplace.native.core_arrays import IntArray
+from heteroplace.native.core_graph import Dag
 from heteroplace.native.list import MeanGraph
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lp.linear import optimal_values
-from heteroplace.solve.lp.program import FloatArray, MixedProgram
+from heteroplace.solve.lp.linear_program import FloatArray, MixedProgram
 
 _MIN_MODULE = 64
 """Tasks; smaller modules are solved together with the next ones."""

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from typing import ClassVar
 
+from heteroplace.native.core_search import Rule, search_mapping
 from heteroplace.native.list import breadth_first_order, evaluate_order, fastest_mapping
-from heteroplace.native.search import Rule, search_mapping
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.list.order_place import OrderPlaceSolver

@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from heteroplace.coarsen.transfers import mean_transfer_ns
 from heteroplace.errors import SolverError
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import evaluate_order, list_schedule, rank_order, upward_ranks
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import check_possible, nearest_allowed, no_placement_error

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from heteroplace.errors import SolverError
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.problem import Problem
 

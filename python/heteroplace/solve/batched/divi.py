@@ -21,7 +21,7 @@ import numpy as np
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.native.list import schedule_batches, unserved_tasks
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.batched.batch_plan import best_steps

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.batched.divi_model import BatchModel, Slot
-from heteroplace.solve.lp.program import Terms
+from heteroplace.solve.lp.linear_program import Terms
 from heteroplace.solve.problem import Problem
 
 _SPARE = 2e-6

@@ -13,7 +13,7 @@ from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.batched.divi_symmetry import add_symmetry
 from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.lp.highs import HighsEngine
-from heteroplace.solve.lp.program import (
+from heteroplace.solve.lp.linear_program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,

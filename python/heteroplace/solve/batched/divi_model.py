@@ -25,7 +25,7 @@ from heteroplace.solve.batched.divi_rules import (
     transfer_ns,
 )
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.lp.program import FloatArray, MixedProgram, Terms
+from heteroplace.solve.lp.linear_program import FloatArray, MixedProgram, Terms
 from heteroplace.solve.problem import Problem
 
 _LARGEST_HORIZON = 1000

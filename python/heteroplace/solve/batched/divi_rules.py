@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from heteroplace.errors import SolverError
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.problem import Problem
 

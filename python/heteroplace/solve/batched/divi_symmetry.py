@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry, device_symmetry
 from heteroplace.solve.batched.divi_model import BatchModel, Slot
-from heteroplace.solve.lp.program import Terms
+from heteroplace.solve.lp.linear_program import Terms
 
 
 def add_symmetry(model: BatchModel) -> None:

@@ -12,8 +12,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from heteroplace.model.plan import Run, Step, devices_of
-from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.batches import MAX_BLOCKS, BatchLayout
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_batches import MAX_BLOCKS, BatchLayout
 from heteroplace.native.list import Composition
 from heteroplace.solve.batched.divi_rules import common_block
 from heteroplace.solve.problem import Problem

@@ -15,7 +15,7 @@ from typing import ClassVar
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.native.list import BatchRule, schedule_batches, unserved_tasks
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.deadline import NEVER, Deadline

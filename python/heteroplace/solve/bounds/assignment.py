@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.problem import NativeProblem
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_problem import NativeProblem
 from heteroplace.solve.bounds.bound import rounded_bound
 from heteroplace.solve.lp.linear import LinearFailure, linear_optimum
-from heteroplace.solve.lp.program import FloatArray, MixedProgram
+from heteroplace.solve.lp.linear_program import FloatArray, MixedProgram
 
 MAX_ASSIGNMENT_TASKS = 5000
 """Above this the program takes too long; the Lagrangian bound covers what it proves."""

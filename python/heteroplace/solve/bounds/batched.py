@@ -27,8 +27,8 @@ import numpy as np
 from heteroplace.decompose.narrow_cuts import Boundary, ModulePath
 from heteroplace.decompose.reach import longest_path_ns, reached
 from heteroplace.errors import SolverError
-from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.graph import BoolArray
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_graph import BoolArray
 from heteroplace.solve.bounds.batched_subset_bounds import BatchedSubsetBounds
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.load import Loads

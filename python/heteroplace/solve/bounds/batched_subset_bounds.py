@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from heteroplace.decompose.reach import longest_path_ns
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.batched.divi_milp import solve_batched_milp
 from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.bounds.subproblem import Key, subproblem, subproblem_key

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from heteroplace.native.arrays import IntArray
+from heteroplace.native.core_arrays import IntArray
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import Paths
 

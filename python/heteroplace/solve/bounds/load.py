@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.problem import NativeProblem
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_problem import NativeProblem
 
 _ROUNDS = 300
 """Steps of the search for unit weights, for few tasks."""

@@ -7,7 +7,7 @@ import time
 from typing import Literal, get_args
 
 from heteroplace.errors import SolverError
-from heteroplace.native.bounds import lagrangian_bound
+from heteroplace.native.core_bounds import lagrangian_bound
 from heteroplace.solve.bounds.assignment import MAX_ASSIGNMENT_TASKS, assignment_bound
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.quick import best_of, is_bounded, quick_bound

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.graph import Dag
-from heteroplace.native.problem import NativeProblem
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_graph import Dag
+from heteroplace.native.core_problem import NativeProblem
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.bounds import lagrangian_bound
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_bounds import lagrangian_bound
 from heteroplace.native.list import heft
 from heteroplace.solve.bounds.bound import NO_BOUND, Bound
 from heteroplace.solve.bounds.head_tail import head_tail_bound

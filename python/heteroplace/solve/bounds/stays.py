@@ -19,9 +19,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.graph import Dag
-from heteroplace.native.problem import NativeProblem
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_graph import Dag
+from heteroplace.native.core_problem import NativeProblem
 
 _SCALE = 1 << 30
 """Sum of a kind of weights that a path is chosen by: integers."""

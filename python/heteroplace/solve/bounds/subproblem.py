@@ -15,7 +15,7 @@ from dataclasses import replace
 from heteroplace.decompose.reach import reached
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.problem import Problem
 

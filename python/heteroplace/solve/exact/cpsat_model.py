@@ -2,9 +2,10 @@
 
 Moirai (section III-D, DOI 10.48550/arXiv.2312.04025), with optional intervals and no-overlap in
 place of big-M rows: a run or copy is an interval on all that it occupies, taken if its literal is.
-A neighbourhood (`lns/model.py`) adds when things are free at first, when they are due, and tasks
-that keep device and order. For the whole graph (`cpsat_engine.py`) all is free at 0 and nothing is
-due or kept; it has load rows in addition, since it is to be proven and not only improved.
+A neighbourhood (`lns/neighbourhood_model.py`) adds when things are free at first, when they are
+due, and tasks that keep device and order. For the whole graph (`cpsat_engine.py`) all is free at 0
+and nothing is due or kept; it has load rows in addition, since it is to be proven and not only
+improved.
 
 Each of the two adds variables and rules in an order of its own: what CP-SAT finds depends on it.
 """

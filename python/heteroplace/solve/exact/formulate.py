@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.exact.formulation import (

@@ -12,7 +12,7 @@ from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.schedule import Schedule
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.search.initial_solutions import InitialSolutions
-from heteroplace.solve.search.solver import run_search
+from heteroplace.solve.search.search_solver import run_search
 
 INCUMBENT_EVALUATIONS = 50_000
 """Schedules tried by the search that makes the incumbent."""

@@ -16,7 +16,7 @@ from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.mip_rows import MipRows
 from heteroplace.solve.exact.schedule import Schedule, steps_of_schedule
-from heteroplace.solve.lp.program import (
+from heteroplace.solve.lp.linear_program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,

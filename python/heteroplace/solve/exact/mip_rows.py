@@ -34,7 +34,7 @@ from heteroplace.solve.exact.schedule import (
     choices_of_devices,
     timed,
 )
-from heteroplace.solve.lp.program import FloatArray, MixedProgram, Terms
+from heteroplace.solve.lp.linear_program import FloatArray, MixedProgram, Terms
 
 HORIZON = 1000.0
 """Scaled makespan of the known plan. Rows hold to 1e-6, as the engines have it by default."""

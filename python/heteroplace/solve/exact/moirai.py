@@ -34,7 +34,7 @@ from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps, steps_
 from heteroplace.solve.feasibility import check_possible, no_placement_error, overflow
 from heteroplace.solve.lp.engines import mip_engines
 from heteroplace.solve.lp.gurobi import GurobiEngine
-from heteroplace.solve.lp.program import MipEngine
+from heteroplace.solve.lp.linear_program import MipEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
 MAX_MOIRAI_TASKS = 500

@@ -7,10 +7,10 @@ raises InfeasibleError instead. Celeritas claims that no step of it is worse tha
 holds step by step only, so a user of both takes the better plan.
 """
 
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import adjusting_placement, critical_path_order
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.problem import Problem
 
 

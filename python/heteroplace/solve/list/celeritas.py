@@ -16,12 +16,12 @@ from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.coarsen.joined_groups import join_colocation_groups
 from heteroplace.errors import SolverLimitError
+from heteroplace.native.core_problem import UNREACHABLE_PENALTY, NativePlan
 from heteroplace.native.list import adjusting_placement, critical_path_order, order_place
-from heteroplace.native.problem import UNREACHABLE_PENALTY, NativePlan
 from heteroplace.native.simulate import native_plan_of
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.feasibility import overflow
-from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.problem import Problem
 
 

@@ -6,10 +6,10 @@ unrelated devices; Jeon et al., "Baechi: Fast Device Placement of Machine Learni
 2020, section 3 (10.1145/3419111.3421302).
 """
 
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import etf, m_etf
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.problem import Problem
 
 

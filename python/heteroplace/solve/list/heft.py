@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
+from heteroplace.native.core_problem import NativePlan
+from heteroplace.native.core_search import search_plans
 from heteroplace.native.list import heft
-from heteroplace.native.problem import NativePlan
-from heteroplace.native.search import search_plans
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.list.order_place import OrderPlaceSolver
-from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.problem import Problem
 
 _MAX_SETS = 64

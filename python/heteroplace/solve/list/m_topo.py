@@ -5,10 +5,10 @@ Learning Graphs", SoCC 2020, section 3 (10.1145/3419111.3421302), caps each devi
 plus the largest task; the comparison of Celeritas fills devices to their limit.
 """
 
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import m_topo
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.problem import Problem
 
 

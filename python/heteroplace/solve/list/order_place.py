@@ -6,10 +6,10 @@ memory is tight this fits when HEFT, which spreads the tasks, runs out of room f
 Celeritas proper the problem is that of a graph coarsened by its fusion.
 """
 
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import critical_path_order, order_place
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.problem import Problem
 
 

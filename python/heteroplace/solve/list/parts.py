@@ -7,10 +7,10 @@ C++: src/list/engine/list_parts.cc names the papers. Coleman, Agrawal, Hirani, K
 
 from __future__ import annotations
 
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import NAMED_PARTS, ListParts, plan_by
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.list.scheduler_solver import ListSolver
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, list_parts_of
 
 

@@ -28,7 +28,7 @@ from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.feasibility import excess_bytes
 from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
 from heteroplace.solve.problem import Problem

@@ -9,9 +9,9 @@ import numpy as np
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import evaluate_order
-from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.deadline import Deadline

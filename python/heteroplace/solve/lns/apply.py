@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from ortools.sat.python import cp_model
 
-from heteroplace.native.arrays import COPY, RUN, IntArray
+from heteroplace.native.core_arrays import COPY, RUN, IntArray
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.lns.model import SubSolution
+from heteroplace.solve.lns.fixed_schedule import ProblemLists, Row, SimulatedPlan, repaired
 from heteroplace.solve.lns.neighbourhood import Neighbourhood, SubProblem, Subproblem, cut_out
-from heteroplace.solve.lns.schedule import ProblemLists, Row, SimulatedPlan, repaired
+from heteroplace.solve.lns.neighbourhood_model import SubSolution
 
 Change = tuple[Subproblem, SubSolution]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 
-from heteroplace.solve.lns.model import FS_PER_NS
+from heteroplace.solve.lns.fixed_schedule import SimulatedPlan
 from heteroplace.solve.lns.neighbourhood import Neighbourhood
-from heteroplace.solve.lns.schedule import SimulatedPlan
+from heteroplace.solve.lns.neighbourhood_model import FS_PER_NS
 
 _NUM_DRAWS = 3
 """Of so many neighbourhoods the one is taken in which units idle most."""

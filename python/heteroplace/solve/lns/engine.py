@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Plan
-from heteroplace.native.arrays import IntArray
-from heteroplace.native.problem import NativePlan
+from heteroplace.native.core_arrays import IntArray
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.exact.one_thread import Effort, Stopper, stop_until_done
 from heteroplace.solve.lns.apply import Change, EqualNeighbourhoods, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
-from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
+from heteroplace.solve.lns.fixed_schedule import ProblemLists, SimulatedPlan
 from heteroplace.solve.lns.neighbourhood import SubProblem, Subproblem, cut_out
-from heteroplace.solve.lns.schedule import ProblemLists, SimulatedPlan
+from heteroplace.solve.lns.neighbourhood_model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.problem import Problem, SolveOptions, report
 
 _PER_ROUND = 8

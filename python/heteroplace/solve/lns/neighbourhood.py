@@ -12,7 +12,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
-from heteroplace.solve.lns.schedule import SimulatedPlan
+from heteroplace.solve.lns.fixed_schedule import SimulatedPlan
 
 
 @dataclass(frozen=True)

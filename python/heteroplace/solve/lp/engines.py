@@ -5,7 +5,13 @@ from __future__ import annotations
 from heteroplace.errors import SolverLicenceError
 from heteroplace.solve.lp.gurobi import GurobiEngine, why_no_gurobi
 from heteroplace.solve.lp.highs import HighsEngine
-from heteroplace.solve.lp.program import FloatArray, MipAnswer, MipEngine, MipLimits, MixedProgram
+from heteroplace.solve.lp.linear_program import (
+    FloatArray,
+    MipAnswer,
+    MipEngine,
+    MipLimits,
+    MixedProgram,
+)
 from heteroplace.solve.problem import SolveOptions
 
 

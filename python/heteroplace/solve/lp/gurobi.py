@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
-from heteroplace.solve.lp.program import (
+from heteroplace.solve.lp.linear_program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from heteroplace.errors import SolverError
-from heteroplace.solve.lp.program import (
+from heteroplace.solve.lp.linear_program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,

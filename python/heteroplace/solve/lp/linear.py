@@ -10,7 +10,7 @@ import numpy as np
 
 from heteroplace.errors import SolverError, SolverLimitError
 from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.lp.program import FloatArray, MixedProgram
+from heteroplace.solve.lp.linear_program import FloatArray, MixedProgram
 
 _LIMIT, _INFEASIBLE = 1, 2
 """Of `scipy.optimize.linprog`."""

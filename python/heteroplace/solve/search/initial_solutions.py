@@ -16,7 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from heteroplace.errors import SolverLimitError
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import (
     NAMED_PARTS,
     adjusting_placement,
@@ -28,7 +29,6 @@ from heteroplace.native.list import (
     order_place,
     plan_by,
 )
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.baselines.metis import has_pymetis, partition_plan
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.list.heft import device_sets, repair

@@ -23,8 +23,8 @@ from threading import Event
 import numpy as np
 
 from heteroplace.decompose.serial_modules import ChainModule
-from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.batches import BatchLayout
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_batches import BatchLayout
 from heteroplace.native.list import Composition, batch_compositions
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry
 from heteroplace.solve.deadline import NEVER, Deadline

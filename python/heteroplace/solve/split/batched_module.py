@@ -20,8 +20,8 @@ import numpy as np
 
 from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.cost import Cost, TableBuilder
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.batches import BatchLayout, FoundLayout, Pin, search_batches
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_batches import BatchLayout, FoundLayout, Pin, search_batches
 from heteroplace.solve.batched.device_symmetry import DeviceSymmetry
 from heteroplace.solve.batched.layouts import first_layout, tasks_split_alike
 from heteroplace.solve.batched.list_solver import batch_bound

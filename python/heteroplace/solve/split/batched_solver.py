@@ -26,7 +26,7 @@ from threading import Event
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
-from heteroplace.native.batches import BatchLayout, FoundLayout, search_batches
+from heteroplace.native.core_batches import BatchLayout, FoundLayout, search_batches
 from heteroplace.native.list import BatchRule, schedule_batches, unserved_tasks
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.batched.batch_plan import best_steps

@@ -20,7 +20,7 @@ from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.one_thread import Effort
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
 from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
-from heteroplace.solve.split.memory import fitting_chain
+from heteroplace.solve.split.module_memory import fitting_chain
 from heteroplace.solve.split.module_plans import ConstrainedSolve, ModulePlans, ModuleSolve
 from heteroplace.solve.split.module_problem import (
     NO_END,

@@ -20,8 +20,8 @@ from functools import partial
 
 from heteroplace.decompose.narrow_cuts import ModulePath
 from heteroplace.model.plan import Run, Step
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import evaluate_order, heft
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.bounds.module_recursion import ModuleRecursion
 from heteroplace.solve.bounds.quick import quick_bound
 from heteroplace.solve.bounds.subproblem import subproblem

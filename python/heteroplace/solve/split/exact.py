@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Step
-from heteroplace.native.problem import NativePlan
-from heteroplace.native.search import search_plans
+from heteroplace.native.core_problem import NativePlan
+from heteroplace.native.core_search import search_plans
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve.deadline import TimeUpError
 from heteroplace.solve.exact.cpsat_engine import CpSatModel, proven_ns

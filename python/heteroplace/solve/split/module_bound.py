@@ -11,9 +11,9 @@ from functools import cached_property
 
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
 from heteroplace.decompose.serial_modules import ChainModule, module_chain
+from heteroplace.native.core_problem import NativePlan
+from heteroplace.native.core_search import search_plans
 from heteroplace.native.list import heft
-from heteroplace.native.problem import NativePlan
-from heteroplace.native.search import search_plans
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.subproblem import spine, subproblem
 from heteroplace.solve.deadline import Deadline

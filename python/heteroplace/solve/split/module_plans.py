@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from heteroplace.native.core_problem import NativePlan
+from heteroplace.native.core_search import search_plans
 from heteroplace.native.list import critical_path_order, evaluate_order, heft, order_place
-from heteroplace.native.problem import NativePlan
-from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import native_plan_of, simulate_plan, simulate_steps
 from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.split.exact import Proof, search_and_prove

@@ -18,7 +18,7 @@ from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.problem import Problem
 
 Pair = tuple[int, int]

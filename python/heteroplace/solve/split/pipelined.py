@@ -16,11 +16,11 @@ import numpy as np
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.cost import Cost, TableBuilder
 from heteroplace.model.plan import Step
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.batched.dispatch import dispatched
 from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.throughput.solver import ThroughputSolver, find_throughput
+from heteroplace.solve.throughput.throughput_solver import ThroughputSolver, find_throughput
 
 MAX_STEPS = 200_000
 """Of all batches, runs alone: more take seconds to be dispatched."""

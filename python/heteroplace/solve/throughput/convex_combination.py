@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.problem import Problem
 
 _MAX_ORDERS = 12

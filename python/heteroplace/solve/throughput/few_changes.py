@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.throughput import placement_loads
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_throughput import placement_loads
 from heteroplace.solve.problem import Problem
 
 MAX_TRIALS = 2_000

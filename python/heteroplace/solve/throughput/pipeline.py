@@ -5,9 +5,9 @@ pipelined inference: the devices have an order in which no edge leads back. So a
 of one item before any of the next, several items are under way at once, one in each stage, and a
 plan repeated in its own order keeps the pace of its busiest resource. For that copies must not
 share what they occupy beyond a pair of memories (congestion "none", or "channel" with a channel per
-link).
-The initial solutions are cuts of an order of tasks (`stage_splits.py`), small graphs are solved by
-the mixed-integer programme of `assignment.py`, and last tasks at the border of a stage are moved.
+link). The initial solutions are cuts of an order of tasks (`stage_splits.py`), small graphs are
+solved by the mixed-integer programme of `priced_assignment.py`, and last tasks at the border of a
+stage are moved.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import ClassVar
 import numpy as np
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.throughput import contiguous_splits, placement_loads
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_throughput import contiguous_splits, placement_loads
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import check_possible
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report, status_of
-from heteroplace.solve.throughput.assignment import is_small, solve_assignment
+from heteroplace.solve.throughput.priced_assignment import is_small, solve_assignment
 from heteroplace.solve.throughput.prices import PRICES, price_bound
-from heteroplace.solve.throughput.solver import MAX_PRICE_EVALUATIONS, listed_plan
 from heteroplace.solve.throughput.stage_splits import stage_splits
+from heteroplace.solve.throughput.throughput_solver import MAX_PRICE_EVALUATIONS, listed_plan
 
 _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from heteroplace.errors import SolverLimitError
-from heteroplace.native.arrays import IntArray
-from heteroplace.native.throughput import Relaxation
+from heteroplace.native.core_arrays import IntArray
+from heteroplace.native.core_throughput import Relaxation
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.lp.linear import LinearFailure, linear_optimum
-from heteroplace.solve.lp.program import FloatArray, MixedProgram
+from heteroplace.solve.lp.linear_program import FloatArray, MixedProgram
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.throughput.work_bound import work_bound
 

@@ -15,10 +15,10 @@ from itertools import islice, permutations
 import numpy as np
 
 from heteroplace.coarsen.transfers import mean_ns_per_byte
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.graph import Dag
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_graph import Dag
 from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
-from heteroplace.solve.lp.program import FloatArray
+from heteroplace.solve.lp.linear_program import FloatArray
 from heteroplace.solve.problem import Problem
 
 MAX_SPLIT_NODES = 600

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.throughput import FloatArray, SubsetKnapsack
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_throughput import FloatArray, SubsetKnapsack
 from heteroplace.solve.problem import Problem
 
 SLACK = 1e-9

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.lp.program import FloatArray
+from heteroplace.solve.lp.linear_program import FloatArray
 from heteroplace.solve.problem import Problem
 
 MAX_EVALUATIONS = 40

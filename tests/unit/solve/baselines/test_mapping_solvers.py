@@ -14,7 +14,8 @@ from heteroplace.errors import GraphError, InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_search import search_mapping
 from heteroplace.native.list import (
     breadth_first_order,
     evaluate_order,
@@ -22,7 +23,6 @@ from heteroplace.native.list import (
     rank_order,
     upward_ranks,
 )
-from heteroplace.native.search import search_mapping
 from heteroplace.solve import (
     Problem,
     ProgressReport,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.native.list import batch_compositions
 from heteroplace.solve import Problem
 from heteroplace.solve.batched.layouts import first_layout

@@ -13,7 +13,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.native.batches import BatchLayout, search_batches
+from heteroplace.native.core_batches import BatchLayout, search_batches
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.bounds.batched import batched_lower_bound

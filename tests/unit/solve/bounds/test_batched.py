@@ -21,7 +21,7 @@ from heteroplace.solve.bounds.batched import (
 from heteroplace.solve.bounds.subproblem import subproblem
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.registry import get_solver
+from heteroplace.solve.solvers import get_solver
 from tests.corpus import corpus
 from tests.instances import instance
 from tests.reference.batch_brute_force import optimal_batch_makespan

@@ -11,9 +11,9 @@ from hypothesis import given
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.native.bounds import LagrangianBound, lagrangian_bound
+from heteroplace.native.core_bounds import LagrangianBound, lagrangian_bound
+from heteroplace.native.core_problem import NativeProblem
 from heteroplace.native.list import heft
-from heteroplace.native.problem import NativeProblem
 from tests.instances import given_costs, gpus, instance
 from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of

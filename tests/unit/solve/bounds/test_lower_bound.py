@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from heteroplace.errors import SolverError
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraphBuilder
-from heteroplace.native.problem import NativeProblem
+from heteroplace.native.core_problem import NativeProblem
 from heteroplace.solve import Bound, Problem, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.bounds.assignment import assignment_bound, proven_by
 from heteroplace.solve.bounds.bound import rounded_bound

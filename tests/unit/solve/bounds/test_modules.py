@@ -20,9 +20,9 @@ from heteroplace.decompose.narrow_cuts import (
 )
 from heteroplace.decompose.serial_modules import module_chain
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.native.core_problem import NativePlan, NativeProblem
+from heteroplace.native.core_search import SearchReport, search_plans
 from heteroplace.native.list import heft
-from heteroplace.native.problem import NativePlan, NativeProblem
-from heteroplace.native.search import SearchReport, search_plans
 from heteroplace.solve import Bound, Problem, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.bounds.module_recursion import ModuleRecursion
 from heteroplace.solve.bounds.subproblem import spine, subproblem, subproblem_key

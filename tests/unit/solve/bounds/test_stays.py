@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from heteroplace.model.cluster import Cluster
-from heteroplace.native.bounds import lagrangian_bound
+from heteroplace.native.core_bounds import lagrangian_bound
 from heteroplace.solve import lower_bound
 from heteroplace.solve.bounds.stays import stays_bound
 from tests.instances import gpus, instance, problem_of

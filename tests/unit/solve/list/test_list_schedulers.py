@@ -16,6 +16,7 @@ from heteroplace.errors import PlanError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import (
     LIST_PARTS,
     NAMED_PARTS,
@@ -28,7 +29,6 @@ from heteroplace.native.list import (
     plan_by,
     upward_ranks,
 )
-from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.baselines.getf import GetfSolver

@@ -13,6 +13,7 @@ from heteroplace.model.cluster import Cluster, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Copy
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import (
     NAMED_PARTS,
     adjusting_placement,
@@ -25,7 +26,6 @@ from heteroplace.native.list import (
     order_place,
     plan_by,
 )
-from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.feasibility import excess_bytes

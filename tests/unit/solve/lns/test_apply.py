@@ -10,8 +10,8 @@ from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lns import apply, engine
 from heteroplace.solve.lns.apply import EqualNeighbourhoods, improve, task_classes
 from heteroplace.solve.lns.engine import run_lns
+from heteroplace.solve.lns.fixed_schedule import ProblemLists, SimulatedPlan
 from heteroplace.solve.lns.neighbourhood import Neighbourhood, cut_out
-from heteroplace.solve.lns.schedule import ProblemLists, SimulatedPlan
 from tests.instances import problem_of
 from tests.unit.solve.lns.test_lns import SHORT, forks, on_first, solve_cut
 

@@ -13,17 +13,17 @@ from ortools.sat.python import cp_model
 from heteroplace.errors import HeteroPlaceError, InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan, Run
-from heteroplace.native.arrays import COPY, RUN
+from heteroplace.native.core_arrays import COPY, RUN
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import evaluate_order
-from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.lns.apply import EqualNeighbourhoods, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, NeighbourhoodSearch, run_lns
-from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
+from heteroplace.solve.lns.fixed_schedule import ProblemLists, SimulatedPlan, repaired
 from heteroplace.solve.lns.neighbourhood import Neighbourhood, Subproblem, cut_out
-from heteroplace.solve.lns.schedule import ProblemLists, SimulatedPlan, repaired
+from heteroplace.solve.lns.neighbourhood_model import FS_PER_NS, SubModel, SubSolution
 from tests.corpus import corpus
 from tests.instances import gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after

@@ -13,8 +13,8 @@ from hypothesis import given
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
+from heteroplace.native.core_search import search_plans
 from heteroplace.native.list import heft
-from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.list import heft as heft_module

@@ -13,7 +13,7 @@ import pytest
 from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.cost import build_table
-from heteroplace.native.batches import BatchLayout, search_batches
+from heteroplace.native.core_batches import BatchLayout, search_batches
 from heteroplace.solve import Problem
 from heteroplace.solve.batched.device_symmetry import device_symmetry
 from heteroplace.solve.split.batched_module import BatchedModule, SearchEffort

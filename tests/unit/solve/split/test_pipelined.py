@@ -10,7 +10,7 @@ import pytest
 
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Run
-from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.deadline import NEVER, Deadline
@@ -21,8 +21,8 @@ from heteroplace.solve.split.pipelined import (
     pipelined,
     promising_sizes,
 )
-from heteroplace.solve.throughput import solver as throughput
-from heteroplace.solve.throughput.assignment import Assignment
+from heteroplace.solve.throughput import throughput_solver as throughput
+from heteroplace.solve.throughput.priced_assignment import Assignment
 from tests.strategies import random_instance
 from tests.unit.solve.batched.test_batched import batched
 from tests.unit.solve.batched.test_divi import free, nodes

@@ -27,7 +27,7 @@ from heteroplace.solve.split.chain_program import end_prices, shortest_path, val
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
 from heteroplace.solve.split.exact import Proof
-from heteroplace.solve.split.memory import _choices, _held, _room, fitting_chain
+from heteroplace.solve.split.module_memory import _choices, _held, _room, fitting_chain
 from heteroplace.solve.split.module_plans import ModulePlans
 from heteroplace.solve.split.module_problem import NO_END, LocalModule, ModuleProblem, split_steps
 from heteroplace.solve.split.pool import Budget, Pool

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.native.throughput import contiguous_splits, placement_loads
+from heteroplace.native.core_throughput import contiguous_splits, placement_loads
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.throughput.few_changes import with_few_changes
 from tests.instances import cpu, instance, problem_of

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from heteroplace.native.throughput import contiguous_splits, placement_loads
+from heteroplace.native.core_throughput import contiguous_splits, placement_loads
 from heteroplace.solve import SolveOptions
 from heteroplace.solve.problem import Problem
-from heteroplace.solve.throughput.solver import find_throughput
+from heteroplace.solve.throughput.throughput_solver import find_throughput
 from tests.instances import gpus, instance, problem_of
 
 

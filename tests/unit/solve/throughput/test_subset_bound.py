@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import CONGESTION_MODES
-from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.throughput import SubsetKnapsack
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_throughput import SubsetKnapsack
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.throughput.assignment import solve_assignment
+from heteroplace.solve.throughput.priced_assignment import solve_assignment
 from heteroplace.solve.throughput.prices import price_bound
 from heteroplace.solve.throughput.subset_bound import subset_bound
 from tests.corpus import corpus

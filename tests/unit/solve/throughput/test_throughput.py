@@ -15,20 +15,20 @@ from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES, COPY_ENGINES, Cluster
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.list import m_topo
-from heteroplace.native.problem import NativeProblem
-from heteroplace.native.throughput import (
+from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_problem import NativeProblem
+from heteroplace.native.core_throughput import (
     Relaxation,
     contiguous_splits,
     improve_placements,
     placement_loads,
 )
+from heteroplace.native.list import m_topo
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.search.initial_solutions import InitialSolutions
-from heteroplace.solve.throughput.assignment import solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
+from heteroplace.solve.throughput.priced_assignment import solve_assignment
 from heteroplace.solve.throughput.prices import PRICES, price_bound
 from tests.corpus import corpus
 from tests.instances import cpu, given_costs, gpus, instance, problem_of

@@ -22,21 +22,21 @@ from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, find_tunin
 from heteroplace.errors import CostStoreError, ExecutionError, SolverError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.fingerprint import device_fingerprint
-from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices
 from heteroplace.model.implementations import LibraryMaker
-from heteroplace.native.execute import Executor
-from heteroplace.native.libraries import (
+from heteroplace.native.core_libraries import (
     library_algorithms,
     library_version,
     library_workspace_bytes,
 )
+from heteroplace.native.execute import Executor
 from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES, Library
 from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 from heteroplace.relay.targets import DL_DEVICE_TYPES
 from heteroplace.relay.tasks.network import Network
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 from heteroplace.tvm_bridge import library_path
 
 MAX_WORKSPACE_BYTES = 32 << 20

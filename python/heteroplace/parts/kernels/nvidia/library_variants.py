@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relay
 
-from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.implementations import LIBRARY_MAKERS, LibraryMaker
 from heteroplace.parts.kernels.nvidia.known_library_kernels import known_library_kernels

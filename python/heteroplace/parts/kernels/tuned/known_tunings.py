@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from heteroplace.costs.tunings import TunedPlace, find_tunings
 from heteroplace.machine.fingerprint import device_fingerprint
-from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.model.cluster import Cluster
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 
 
 def known_tunings(options: CostOptions, cluster: Cluster) -> dict[str, str]:

@@ -14,8 +14,8 @@ from heteroplace.lower.workspace import kernel_workspace
 from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.plan_program import PlanProgram, serial_program
 from heteroplace.model.cluster import Cluster
-from heteroplace.parts.kernels.tuned.schedules import trace_text
 from heteroplace.parts.kernels.tuned.tuned_kernels import lowered_schedule, tuned_functions
+from heteroplace.parts.kernels.tuned.tuned_schedules import trace_text
 
 _ROUNDS = 5
 _SAMPLE_NS = 2_000_000

@@ -16,19 +16,24 @@ from heteroplace.costs.tunings import TunedPlace, Tuning, find_tunings
 from heteroplace.errors import InfeasibleError, MissingCostError, SolverError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.fingerprint import device_fingerprint
-from heteroplace.measure.implementations import has_one_implementation
+from heteroplace.measure.kernel_variants import has_one_implementation
 from heteroplace.measure.kernels.kernel_times import kernel_times, peaks_seen
 from heteroplace.measure.machine_peaks import measure_peaks
-from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import profile_network, with_workspaces
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
-from heteroplace.parts.kernels.tuned.judge import Judged, judge, widest
-from heteroplace.parts.kernels.tuned.report import Outlook, TunedKernel, TuneReport
-from heteroplace.parts.kernels.tuned.search import Searched, TuneStep, search, searched_kernels
+from heteroplace.parts.kernels.tuned.in_model_judge import Judged, judge, widest
+from heteroplace.parts.kernels.tuned.schedule_search import (
+    Searched,
+    TuneStep,
+    search,
+    searched_kernels,
+)
 from heteroplace.parts.kernels.tuned.trials import TrialBench
+from heteroplace.parts.kernels.tuned.tuning_report import Outlook, TunedKernel, TuneReport
 from heteroplace.relay.tasks.network import Network
-from heteroplace.run.devices import missing_devices
+from heteroplace.run.missing_devices import missing_devices
 
 _PROMISING_RATIO = 1.05
 """Alone: in place neighbours leave other caches behind."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import tvm
 from tvm import relay
 
-from heteroplace.measure.cost_models.model import CostOptions
+from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.parts.kernels.tuned.known_tunings import known_tunings
 from heteroplace.parts.kernels.tuned.tuned_kernels import (

@@ -16,9 +16,9 @@ from heteroplace.interrupts import interruptible
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.options import duration
-from heteroplace.parts.kernels.tuned.report import Outlook, TuneReport
-from heteroplace.parts.kernels.tuned.search import TuneStep
+from heteroplace.parts.kernels.tuned.schedule_search import TuneStep
 from heteroplace.parts.kernels.tuned.tune import TuneOptions, tune_network
+from heteroplace.parts.kernels.tuned.tuning_report import Outlook, TuneReport
 from heteroplace.place_options import STORE_OFF, STORE_ON
 from heteroplace.relay.parameters import check_module
 from heteroplace.stage_log import StageLog

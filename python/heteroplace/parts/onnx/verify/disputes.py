@@ -20,13 +20,13 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
 from heteroplace.parts.onnx.prepare.onnx_repair import ONNX_DOMAINS
-from heteroplace.parts.onnx.verify.compare import Tolerance, compare
 from heteroplace.parts.onnx.verify.reference import (
     Values,
     run_by_evaluator,
     run_each,
     run_model,
 )
+from heteroplace.parts.onnx.verify.tolerances import Tolerance, compare
 
 _ORDER_OPS = {"ArgMax": 0, "ArgMin": 0, "Hardmax": -1, "TopK": -1}
 """Ops that put numbers along an axis in an order, where a NaN has no place -> the default axis."""

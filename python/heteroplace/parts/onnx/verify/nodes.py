@@ -26,9 +26,9 @@ from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
 from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
 from heteroplace.parts.onnx.prepare.onnx_source import MAX_BYTES, OnnxSource
 from heteroplace.parts.onnx.prepare.onnx_tensors import serialised
-from heteroplace.parts.onnx.verify.compare import Difference, Tolerance, compare
 from heteroplace.parts.onnx.verify.disputes import NodeRun, outputs_with, why_right
 from heteroplace.parts.onnx.verify.reference import Values, run_each, run_model
+from heteroplace.parts.onnx.verify.tolerances import Difference, Tolerance, compare
 from heteroplace.relay.tasks.network import cut_network
 
 _STATIC_OPS = frozenset({"Shape", "Size"})

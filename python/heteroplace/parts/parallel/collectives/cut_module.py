@@ -24,7 +24,7 @@ from heteroplace.lower.segments import ValueName
 from heteroplace.model.collectives import CollectiveKind, collective_kind
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.step_values import versioned_tensors
-from heteroplace.parts.parallel.collectives.collectives import Read, member_outputs
+from heteroplace.parts.parallel.collectives.collective_steps import Read, member_outputs
 from heteroplace.parts.parallel.collectives.task_bodies import TaskBodies
 from heteroplace.relay.expressions import static_shape, task_span, tensor_types
 

@@ -15,7 +15,7 @@ from heteroplace.lower.items.item_axes import item_inputs, item_tensor
 from heteroplace.lower.segments import ValueName
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.graph import TaskGraph
-from heteroplace.parts.parallel.collectives.collectives import Read, member_outputs
+from heteroplace.parts.parallel.collectives.collective_steps import Read, member_outputs
 from heteroplace.parts.parallel.collectives.task_bodies import TaskBodies
 from heteroplace.relay.expressions import (
     leaves,

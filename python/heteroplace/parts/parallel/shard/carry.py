@@ -18,7 +18,7 @@ from tvm import relay
 from heteroplace.model.op_traits.op_table import rules_by_op
 from heteroplace.parts.parallel.shard.cuts import Cut, Kept, State, part_shape
 from heteroplace.parts.parallel.shard.labels import Labels, labels_of
-from heteroplace.parts.parallel.shard.network import Node
+from heteroplace.parts.parallel.shard.sharded_network import Node
 from heteroplace.relay.axes.rules import SHARDS, apart_fault
 from heteroplace.relay.axes.shapes import (
     CannotFollow,

@@ -19,7 +19,7 @@ from tvm import relay
 from heteroplace.errors import ShardingError
 from heteroplace.parts.parallel.shard.carry import CannotCarry, Carrier, OtherCut
 from heteroplace.parts.parallel.shard.cuts import Cut, Kept, State, share_out
-from heteroplace.parts.parallel.shard.network import Node
+from heteroplace.parts.parallel.shard.sharded_network import Node
 from heteroplace.parts.parallel.shard.ways import Way, best_way, way_to
 
 OpenStates = list["State | None"]

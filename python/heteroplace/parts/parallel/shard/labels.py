@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from heteroplace.model.op_traits.op_table import rules_by_op
-from heteroplace.parts.parallel.shard.network import Node
+from heteroplace.parts.parallel.shard.sharded_network import Node
 from heteroplace.relay.axes.rules import is_broadcast
 
 _QUANTIZED = "qnn."

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from heteroplace.parts.parallel.shard.carry import Carrier
-from heteroplace.parts.parallel.shard.network import Node
-from heteroplace.parts.parallel.training.spans import LOSS, forward_name, updated_weight
+from heteroplace.parts.parallel.shard.sharded_network import Node
+from heteroplace.parts.parallel.training.step_spans import LOSS, forward_name, updated_weight
 from heteroplace.relay.shard_spans import Tag
 
 

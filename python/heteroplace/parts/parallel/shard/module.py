@@ -25,10 +25,10 @@ from tvm import relay
 from heteroplace.errors import ShardingError, UnsupportedRelayError
 from heteroplace.parts.parallel.shard.carry import Carrier
 from heteroplace.parts.parallel.shard.layers import layers_of
-from heteroplace.parts.parallel.shard.network import read_network
+from heteroplace.parts.parallel.shard.sharded_network import read_network
+from heteroplace.parts.parallel.shard.sharded_weights import ShardedWeight, depending_on
 from heteroplace.parts.parallel.shard.tensors import with_span
 from heteroplace.parts.parallel.shard.walk import Sharded, Walk
-from heteroplace.parts.parallel.shard.weights import ShardedWeight, depending_on
 from heteroplace.relay.collective_ops import is_collective
 from heteroplace.relay.expressions import post_order, rebuild, tensor_types
 from heteroplace.relay.local_types import collected_diagnostics

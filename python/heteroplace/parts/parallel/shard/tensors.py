@@ -13,7 +13,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.parts.parallel.shard.cuts import Cut, Kept, State, part_shape
-from heteroplace.parts.parallel.shard.network import Node
+from heteroplace.parts.parallel.shard.sharded_network import Node
 from heteroplace.relay.collective_ops import all_gather, all_reduce, reduce_scatter
 from heteroplace.relay.shard_spans import Tag
 

@@ -16,16 +16,16 @@ from heteroplace.parts.parallel.shard.carry import Carrier, States, part_call
 from heteroplace.parts.parallel.shard.cuts import Cut, Kept, State
 from heteroplace.parts.parallel.shard.follow import CutChooser, Network, OpenStates
 from heteroplace.parts.parallel.shard.layers import is_weighted, layers_of
-from heteroplace.parts.parallel.shard.network import Node, read_network
-from heteroplace.parts.parallel.shard.tensors import Exprs, Leaf, converted, rebuilt, with_span
-from heteroplace.parts.parallel.shard.ways import Way, best_way
-from heteroplace.parts.parallel.shard.weights import (
+from heteroplace.parts.parallel.shard.sharded_network import Node, read_network
+from heteroplace.parts.parallel.shard.sharded_weights import (
     ShardedWeight,
     cut_constant,
     cut_parameter,
     depending_on,
     needs_before,
 )
+from heteroplace.parts.parallel.shard.tensors import Exprs, Leaf, converted, rebuilt, with_span
+from heteroplace.parts.parallel.shard.ways import Way, best_way
 from heteroplace.relay.shard_spans import Tag
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from heteroplace.parts.parallel.shard.carry import CannotCarry, Carrier, OtherCut, States, is_linear
 from heteroplace.parts.parallel.shard.cuts import Cut, Kept, State
-from heteroplace.parts.parallel.shard.network import Node
+from heteroplace.parts.parallel.shard.sharded_network import Node
 
 
 class Way(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from heteroplace.lower.executable import Executable
-from heteroplace.parts.parallel.sharding.plan import ShardedModel
+from heteroplace.parts.parallel.sharding.sharded_plan import ShardedModel
 from heteroplace.relay.ranges.drawn import array_in
 from heteroplace.relay.ranges.legal import legal_inputs
 

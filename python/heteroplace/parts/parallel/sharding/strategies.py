@@ -17,13 +17,13 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
-from heteroplace.parts.parallel.sharding.costs import check_measurable
 from heteroplace.parts.parallel.sharding.in_plan import PlanToTime, shorter
 from heteroplace.parts.parallel.sharding.inner_values import TaskMemory
-from heteroplace.parts.parallel.sharding.memory import program_peaks
-from heteroplace.parts.parallel.sharding.options import AUTO, END, MEASURE, ShardOptions
-from heteroplace.parts.parallel.sharding.ranks import candidate_names, rank_ids
-from heteroplace.parts.parallel.sharding.source import ModelSource
+from heteroplace.parts.parallel.sharding.model_source import ModelSource
+from heteroplace.parts.parallel.sharding.rank_candidates import candidate_names, rank_ids
+from heteroplace.parts.parallel.sharding.shard_costs import check_measurable
+from heteroplace.parts.parallel.sharding.shard_memory import program_peaks
+from heteroplace.parts.parallel.sharding.shard_options import AUTO, END, MEASURE, ShardOptions
 from heteroplace.parts.parallel.transforms.degrees import Degrees, rank_devices
 from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
 from heteroplace.parts.parallel.transforms.strategy import (

@@ -5,7 +5,7 @@ gradient of each op is that of TVM's registry, as for `relay.transform.gradient`
 (`first_order_gradient.cc`):
 
 - the calls of the forward pass stay as they are, and what they are the gradient of is named by
-  spans (`spans.py`), which the pass drops;
+  spans (`step_spans.py`), which the pass drops;
 - only what leads from the inputs asked for to the result is differentiated, so that masks,
   indices and shapes need no gradient;
 - there are no `let`s and references to be removed, and `collapse_sum_like` and its kind, which
@@ -26,7 +26,12 @@ from tvm import relay
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.parts.parallel.training.gradients import register_gradients
-from heteroplace.parts.parallel.training.spans import gradient_name, name_new, new_nodes, span_name
+from heteroplace.parts.parallel.training.step_spans import (
+    gradient_name,
+    name_new,
+    new_nodes,
+    span_name,
+)
 from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.tasks.fold import children
 

@@ -24,7 +24,7 @@ from heteroplace.parts.parallel.training.backward import differentiate, is_float
 from heteroplace.parts.parallel.training.losses import Loss, loss_of
 from heteroplace.parts.parallel.training.optimizers import SGD, Optimizer
 from heteroplace.parts.parallel.training.simplify import simplified
-from heteroplace.parts.parallel.training.spans import (
+from heteroplace.parts.parallel.training.step_spans import (
     LOSS,
     gradient_name,
     name_calls,
@@ -52,7 +52,7 @@ class TrainingStep:
     """One step of training, whole and in parts. Made by `training_step`.
 
     All modules have one function `main`, typed, of plain dataflow. The span of each call says what
-    it belongs to (`heteroplace.parts.parallel.training.spans`).
+    it belongs to (`heteroplace.parts.parallel.training.step_spans`).
     """
 
     module: tvm.IRModule

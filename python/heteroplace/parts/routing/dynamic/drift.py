@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from heteroplace.errors import RoutingError
 from heteroplace.model.routed.capacities import padded_load
 from heteroplace.model.routed.route_profile import Histogram, Profile, RouteRecord, RouterProfile
-from heteroplace.parts.routing.dynamic.profile import as_profile
+from heteroplace.parts.routing.dynamic.recorded_routes import as_profile
 from heteroplace.parts.routing.dynamic.sizes import MIN_RUNS
 
 WINDOW_RUNS = 200

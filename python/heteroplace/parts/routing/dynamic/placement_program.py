@@ -26,7 +26,7 @@ from heteroplace.parts.routing.dynamic.placement_problem import (
     fits,
 )
 from heteroplace.solve.lp.engines import ChosenEngine
-from heteroplace.solve.lp.program import INFEASIBLE, MipLimits, MixedProgram, Terms
+from heteroplace.solve.lp.linear_program import INFEASIBLE, MipLimits, MixedProgram, Terms
 from heteroplace.solve.problem import SolveOptions
 
 _TOLERANCE = 1e-6

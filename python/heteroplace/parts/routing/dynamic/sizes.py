@@ -16,7 +16,7 @@ import numpy as np
 from heteroplace.errors import RoutingError
 from heteroplace.model.routed.capacities import padded_load
 from heteroplace.model.routed.route_profile import Histogram, RouterProfile
-from heteroplace.parts.routing.dynamic.profile import merge_histograms
+from heteroplace.parts.routing.dynamic.recorded_routes import merge_histograms
 
 MODES = ("optimal", "percentile")
 PERCENTS = (50, 90, 100)

@@ -15,7 +15,7 @@ from heteroplace.errors import RoutingError
 from heteroplace.model.routed.route_profile import RouterProfile
 from heteroplace.model.units import format_bytes
 from heteroplace.parts.routing.dynamic.sizes import MIN_RUNS
-from heteroplace.parts.routing.dynamic.speculation import SpeculationTimes, predict
+from heteroplace.parts.routing.dynamic.speculated_routes import SpeculationTimes, predict
 
 CAPACITIES, GROUPING, PLACEMENT, SPECULATION, PRELOADING = (
     "capacities",

@@ -20,7 +20,7 @@ from tvm import relay
 from heteroplace.model.routed.capacities import default_capacities
 from heteroplace.parts.routing.find.find_candidates import Branch, RouterCandidate
 from heteroplace.parts.routing.find.find_graph import Graph, Region, parts
-from heteroplace.parts.routing.relay.decision import times_gate
+from heteroplace.parts.routing.relay.decision_ops import times_gate
 from heteroplace.parts.routing.relay.ops import (
     BranchRows,
     branch_rows_of,

@@ -27,7 +27,7 @@ from heteroplace.parts.routing.lower.paired_calls import Version
 from heteroplace.parts.routing.lower.routed_calls import RoutedCombiner
 from heteroplace.parts.routing.lower.routed_module import Branch, RoutedModule, cut_regions
 from heteroplace.parts.routing.lower.skip_resident_rows import with_kept_rows
-from heteroplace.parts.routing.relay.resize import resize_branches
+from heteroplace.parts.routing.relay.branch_sizes import resize_branches
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.tvm_bridge import register_cuda_compiler
 

@@ -19,7 +19,7 @@ import tvm
 from tvm import tir
 
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Variant
-from heteroplace.parts.routing.relay.kernels import KEPT_ROWS
+from heteroplace.parts.routing.relay.row_kernels import KEPT_ROWS
 from heteroplace.tir.lowered_functions import with_functions, with_nodes
 
 _SUFFIX = "_in_place"

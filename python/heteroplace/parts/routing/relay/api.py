@@ -22,7 +22,7 @@ from tvm import relay
 from heteroplace.errors import RoutingError
 from heteroplace.model.routed.capacities import default_capacities
 from heteroplace.parts.routing.relay.cells import Cells, name_of, shape_of, type_of
-from heteroplace.parts.routing.relay.decision import Decision, times_gate
+from heteroplace.parts.routing.relay.decision_ops import Decision, times_gate
 from heteroplace.parts.routing.relay.host import is_host_decision
 from heteroplace.parts.routing.relay.ops import (
     BranchRows,

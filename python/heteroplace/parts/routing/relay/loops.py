@@ -18,7 +18,7 @@ from tvm import relay
 from heteroplace.errors import RoutingError
 from heteroplace.parts.routing.relay.api import Branch, route
 from heteroplace.parts.routing.relay.cells import Cells, annotate_cell, shape_of
-from heteroplace.parts.routing.relay.decision import Decision
+from heteroplace.parts.routing.relay.decision_ops import Decision
 
 
 def loop(

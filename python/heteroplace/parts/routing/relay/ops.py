@@ -32,7 +32,7 @@ import tvm
 from tvm import relay, te, topi
 
 from heteroplace.errors import RoutingError
-from heteroplace.parts.routing.relay import kernels
+from heteroplace.parts.routing.relay import row_kernels
 from heteroplace.parts.routing.relay.known_types import remembered
 from heteroplace.parts.routing.relay.router import RouterOptions, router_options
 from heteroplace.relay.expressions import static_shape
@@ -226,7 +226,7 @@ def _compute(op: _RoutingOp) -> Callable[[Any, Any, Any], list[te.Tensor]]:
 
 
 def _extern(
-    body: kernels.Body, reads: list[te.Tensor], makes: list[Type], name: str
+    body: row_kernels.Body, reads: list[te.Tensor], makes: list[Type], name: str
 ) -> list[te.Tensor]:
     # Buffers without an offset of their own: rows are addressed from the start of a tensor.
     ins = [tvm.tir.decl_buffer(one.shape, one.dtype, f"read_{at}") for at, one in enumerate(reads)]
@@ -355,21 +355,21 @@ def _select(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Te
 def _router(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
     around = branch_around(attrs)
     inside = None if around is None else (around.branch, around.limit, around.rows)
-    return _extern(kernels.route_body(router_options(attrs), inside), reads, makes, "router")
+    return _extern(row_kernels.route_body(router_options(attrs), inside), reads, makes, "router")
 
 
 def _dispatch(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
     return _extern(
-        kernels.dispatch_body(bool(int(attrs["is_by_branch"]))), reads, makes, "dispatch"
+        row_kernels.dispatch_body(bool(int(attrs["is_by_branch"]))), reads, makes, "dispatch"
     )
 
 
 def _join(_attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    return _extern(kernels.join_body, reads, makes, "join_branches")
+    return _extern(row_kernels.join_body, reads, makes, "join_branches")
 
 
 def _combine(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
-    body = kernels.combine_body(bool(int(attrs["has_gates"])), bool(int(attrs["has_residual"])))
+    body = row_kernels.combine_body(bool(int(attrs["has_gates"])), bool(int(attrs["has_residual"])))
     return _extern(body, reads, makes, "combine")
 
 

@@ -40,9 +40,9 @@ from heteroplace.parts.routing.dynamic.specialise import (
     RuleChoice,
     specialise,
 )
-from heteroplace.parts.routing.dynamic.speculation import SpeculationTimes
+from heteroplace.parts.routing.dynamic.speculated_routes import SpeculationTimes
 from heteroplace.parts.routing.find.find_routers import without_branches
-from heteroplace.parts.routing.relay.changes import (
+from heteroplace.parts.routing.relay.changed_networks import (
     PLACED_BY,
     Changes,
     Routed,

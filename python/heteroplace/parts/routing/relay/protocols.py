@@ -20,7 +20,7 @@ from tvm import relay
 
 from heteroplace.errors import RoutingError
 from heteroplace.parts.routing.relay.cells import name_of, shape_of, type_of
-from heteroplace.parts.routing.relay.decision import Decision
+from heteroplace.parts.routing.relay.decision_ops import Decision
 from heteroplace.parts.routing.relay.host import call_host
 
 _HASH = 2654435761

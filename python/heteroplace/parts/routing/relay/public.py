@@ -2,7 +2,7 @@
 
 from heteroplace.parts.routing.relay.api import route
 from heteroplace.parts.routing.relay.cells import Cells, annotate_cell
-from heteroplace.parts.routing.relay.decision import Decision
+from heteroplace.parts.routing.relay.decision_ops import Decision
 from heteroplace.parts.routing.relay.dense import dense_masked
 from heteroplace.parts.routing.relay.loops import loop
 from heteroplace.parts.routing.relay.protocols import (

@@ -16,7 +16,7 @@ from heteroplace.model.routed.decision import Decision
 from heteroplace.model.routed.route_profile import Profile, RouteProfile
 from heteroplace.model.routed.routers import RouterFigures
 from heteroplace.model.solution import Solution
-from heteroplace.parts.routing.dynamic.profile import as_profile
+from heteroplace.parts.routing.dynamic.recorded_routes import as_profile
 from heteroplace.parts.routing.report.routing_text import counted_text, routing_text
 from heteroplace.report.tables import MAX_ROWS
 from heteroplace.simulate.decisions import LoadShares, load_shares

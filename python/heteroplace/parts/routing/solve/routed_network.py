@@ -26,7 +26,7 @@ from heteroplace.parts.routing.solve.routed_expectation import (
 )
 from heteroplace.parts.routing.solve.speculated import behind_routers, speculated, speculated_view
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve.network import solve_network
+from heteroplace.solve.network_solution import solve_network
 from heteroplace.solve.problem import Problem, SolveOptions
 
 _LOG = logging.getLogger("heteroplace")

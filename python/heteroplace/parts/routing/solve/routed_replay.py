@@ -26,7 +26,7 @@ from heteroplace.parts.routing.solve.preloaded import Preloading
 from heteroplace.parts.routing.solve.routed_expectation import RoutedExpectation
 from heteroplace.parts.routing.solve.speculated import speculated_view
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve.network import solve_network
+from heteroplace.solve.network_solution import solve_network
 from heteroplace.solve.problem import Problem, SolveOptions
 
 

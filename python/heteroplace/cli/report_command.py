@@ -1,0 +1,143 @@
+"""`heteroplace report`: a plan, solution or compiled model -> one HTML page that shows it.
+
+Needs no TVM but to measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+import heteroplace
+from heteroplace.cli.models.model_arrays import make_inputs
+from heteroplace.cli.models.onnx_model import solution_json
+from heteroplace.cli.open_solution import (
+    add_solution_options,
+    given_of_plan,
+    read_with_manifest,
+)
+from heteroplace.cli.shared import (
+    Parsers,
+    add_command,
+    add_json,
+    add_output_file,
+    check_writable,
+    show,
+)
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.model.solution import Solution
+from heteroplace.report.notes import notes_text, solution_notes
+from heteroplace.report.tables import solution_headline
+from heteroplace.run.array_files import read_arrays
+from heteroplace.solve.solve_report import write_report
+
+
+def add_commands(commands: Parsers) -> None:
+    """Add the subcommand `report`."""
+    parser = add_command(
+        commands,
+        "report",
+        "show a plan as a page",
+        run,
+        description="Write one self-contained HTML page that shows a plan, a solution or a "
+        "compiled model: how fast and against what, timeline, memory, the network by device, "
+        "links, why each task is where it is and what moving it would cost.",
+    )
+    parser.add_argument("file", metavar="FILE", help="plan (JSON), solution, or compiled model")
+    add_output_file(
+        parser,
+        "the page; default: FILE with the ending .html",
+        default_name=lambda of: _beside(of.file) if Path(of.file).name else None,
+    )
+    parser.add_argument(
+        "--measure",
+        type=int,
+        metavar="N",
+        help="of a compiled model: run it N times here (it needs TVM), and show what was measured "
+        "beside what was predicted",
+    )
+    parser.add_argument(
+        "--inputs",
+        metavar="FILE",
+        help="arrays by name (.npz) to measure with; those that are not in it are made up: random "
+        "numbers, and 0 or 1 where the model takes integers",
+    )
+    add_solution_options(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Read the file, write the page, print the headline."""
+    output = arguments.output or _beside(arguments.file)
+    check_writable(output)
+    _check_measuring(arguments)
+    solution, manifest = read_with_manifest(arguments.file, arguments)
+    command = _command(arguments, output)
+    if arguments.measure is not None:
+        if manifest is None:
+            raise HeteroPlaceError(
+                f"{arguments.file}: --measure runs a compiled model, and this is none; compile it "
+                f"by `heteroplace compile` or `tvmc compile --placement`"
+            )
+        _measure(arguments, output, command)
+        return
+    properties = {"heteroplace": heteroplace.__version__}
+    write_report(
+        solution,
+        output,
+        memory=() if manifest is None else manifest.memory,
+        properties=properties | (manifest.properties if manifest else {}),
+        command=command,
+    )
+    _say(arguments, solution, output)
+
+
+def _beside(file: str) -> str:
+    """The page of a file that nobody has named another one for."""
+    if not Path(file).name:
+        raise HeteroPlaceError(
+            f"{file!r} is no file; give a plan (JSON), a solution or a compiled model"
+        )
+    return str(Path(file).with_suffix(".html"))
+
+
+def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None:
+    size, headline = Path(output).stat().st_size, solution_headline(solution)
+    written = f"report: {output} ({size / 1e6:.2f} MB); open it in a browser"
+    show(
+        arguments,
+        lambda: {
+            "report": output,
+            "bytes": size,
+            "headline": headline,
+            "notes": solution_notes(solution),
+            "solution": solution_json(solution),
+        },
+        lambda: "\n".join(filter(None, (headline, notes_text(solution), written))),
+    )
+
+
+def _check_measuring(arguments: argparse.Namespace) -> None:
+    if arguments.measure is None and arguments.inputs is not None:
+        raise HeteroPlaceError("--inputs is for measuring; give --measure too")
+    if arguments.measure is not None and arguments.measure < 1:
+        raise HeteroPlaceError(f"--measure {arguments.measure}: expected at least 1 run")
+
+
+def _measure(arguments: argparse.Namespace, output: str, command: str) -> None:
+    """Load a compiled model, run it, write the page."""
+    executor = heteroplace.load(arguments.file)
+    given = {} if arguments.inputs is None else read_arrays(arguments.inputs)
+    executor.run(make_inputs(executor.inputs, given, {}, seed=0))
+    executor.report(output, num_runs=arguments.measure, command=command)
+    _say(arguments, executor.solution, output)
+
+
+def _command(arguments: argparse.Namespace, output: str) -> str:
+    options = given_of_plan(arguments)
+    for name in ("measure", "inputs"):
+        value = getattr(arguments, name)
+        options |= {} if value is None else {f"--{name}": str(value)}
+    words = [word for option in options.items() for word in option]
+    return shlex.join(["heteroplace", "report", arguments.file, *words, "-o", output])

@@ -1,0 +1,387 @@
+"""Measure how the tasks of a network disturb each other on the devices of this machine.
+
+The network runs on one device with a clock around every kernel, in turns alone and while every
+other device of the same memory runs it too, or the links of that memory copy. The ratio of the
+times is what a task loses beside others; the times of the single runs show how much they scatter.
+Both change with the machine's state (neighbours of a virtual machine, clocks), as costs do; so they
+are kept with the costs, and used with them. The machine's pace is taken from what is measured now
+alone: costs in a store may be newer than what it holds of interference, by tuning or an import.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from heteroplace.costs.interference_records import (
+    InterferenceKey,
+    InterferenceRecord,
+    thinned,
+)
+from heteroplace.costs.store import CostStore
+from heteroplace.files.measurements import date_text
+from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.machine.fingerprint import device_fingerprint
+from heteroplace.machine.usage import QUIET_CORES, Usage
+from heteroplace.measure.devices_under_test import (
+    DeviceClass,
+    DeviceUnderTest,
+    device_class,
+    devices_beside,
+    find_devices_under_test,
+    turn_partner,
+)
+from heteroplace.measure.kernels.in_place_times import MIN_RUNS, ROUTED_RUNS
+from heteroplace.measure.kernels.kernel_identity import describe_kernels, network_digest, place_text
+from heteroplace.measure.plan_program import load_programs, serial_plan
+from heteroplace.measure.transfers.link_programs import contention, load_program
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.run.missing_devices import missing_devices
+from heteroplace.simulate.disturbed import fetched_bytes
+from heteroplace.simulate.interference import FloatArray, Interference, no_interference
+from heteroplace.stats import line_fit
+
+_NUM_ROUNDS = 7
+_ROUND_NS = 100_000_000
+_MAX_RUNS = 60
+_COMPANY_RUNS = 4
+"""Runs between two looks at whether company is still needed."""
+_COPY_BYTES, _NUM_COPIES = 1 << 20, 16
+_LEAST_ROUNDS = 3
+"""So many rounds count, the least disturbed ones, if fewer were quiet."""
+_LEAST, _MOST = 0.5, 20.0
+"""A ratio outside is not interference: the machine was doing something else."""
+
+
+def measure_interference(
+    compiled: CompiledNetwork,
+    cluster: Cluster,
+    progress: Callable[[str], None] | None = None,
+    store: CostStore | None = None,
+) -> Interference:
+    """Measure slowdown, scatter and the core-to-core latency for a network.
+
+    Parameters
+    ----------
+    compiled
+        The network; what was compiled to measure its costs is used again.
+    progress
+        Called with a line for each device that is measured.
+    store
+        What it knows is not measured again, and what is measured goes into it.
+
+    Raises
+    ------
+    CostStoreError
+        What the store holds is damaged, or nothing can be kept.
+    MissingCostError
+        A device that some task may run on is not in this machine.
+    InfeasibleError
+        The network does not fit on a device that is measured.
+    """
+    found: dict[DeviceClass, _Found] = {}
+    is_of_now = True
+    for under_test in find_devices_under_test(compiled.graph, cluster):
+        kept = None if store is None else _Kept(compiled, cluster, under_test, store)
+        one = None if kept is None else kept.find()
+        is_of_now &= one is None
+        if one is None:
+            if progress is not None:
+                progress(f"measuring what disturbs {cluster.devices[under_test.device].name}")
+            placement = list(under_test.placement)
+            one = _Measuring(compiled, cluster, under_test.device, placement).measure()
+            if kept is not None:
+                kept.add(one)
+        found[device_class(cluster, under_test.device)] = one
+    joined = _joined(compiled.graph, cluster, found)
+    return joined if is_of_now else joined.at_pace_of_costs(compiled.graph)
+
+
+def find_interference(
+    compiled: CompiledNetwork, cluster: Cluster, store: CostStore | None
+) -> Interference | None:
+    """Return what the store holds of what `measure_interference` measures; None: not all of it.
+
+    Raises
+    ------
+    CostStoreError
+        What the store holds is damaged.
+    """
+    names = [device.name for device in cluster.devices]
+    if store is None or missing_devices(cluster, names):
+        return None
+    found: dict[DeviceClass, _Found] = {}
+    for under_test in find_devices_under_test(compiled.graph, cluster):
+        one = _Kept(compiled, cluster, under_test, store).find()
+        if one is None:
+            return None
+        found[device_class(cluster, under_test.device)] = one
+    return _joined(compiled.graph, cluster, found).at_pace_of_costs(compiled.graph)
+
+
+def _joined(
+    graph: TaskGraph, cluster: Cluster, found: Mapping[DeviceClass, _Found]
+) -> Interference:
+    """What was found on one device of each class, for all devices."""
+    quiet = no_interference(graph, cluster)
+    # A device that no task may run on is not measured, and disturbs nobody.
+    of_device = [found.get(device_class(cluster, index)) for index in range(len(cluster.devices))]
+    alone_ns = quiet.alone_ns.copy()
+    slowdown, copy_slowdown = quiet.slowdown.copy(), quiet.copy_slowdown.copy()
+    for index, at in enumerate(of_device):
+        if at is not None:
+            alone_ns[:, index] = at.alone_ns
+            slowdown[:, index] = at.slowdown
+            copy_slowdown[:, index] = at.copy_slowdown
+    return replace(
+        quiet,
+        alone_ns=alone_ns,
+        slowdown=slowdown,
+        copy_slowdown=copy_slowdown,
+        scatter=tuple(
+            quiet.scatter[index] if at is None else at.scatter for index, at in enumerate(of_device)
+        ),
+        core_to_core_ns=max(at.core_to_core_ns for at in found.values()),
+        fetch_ns_per_byte=max(at.fetch_ns_per_byte for at in found.values()),
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was measured on one device."""
+
+    alone_ns: FloatArray
+    """[num_tasks]; 0 for tasks that ran elsewhere."""
+    slowdown: FloatArray
+    """[num_tasks]"""
+    copy_slowdown: FloatArray
+    """[num_tasks]"""
+    scatter: FloatArray
+    """[num_runs, num_tasks]"""
+    fetch_ns_per_byte: float
+    core_to_core_ns: int
+
+    @classmethod
+    def of(cls, record: InterferenceRecord) -> _Found:
+        """Return what a record of the store says."""
+        return cls(
+            np.array(record.alone_ns),
+            np.array(record.slowdown),
+            np.array(record.copy_slowdown),
+            np.array(record.scatter),
+            record.fetch_ns_per_byte,
+            record.core_to_core_ns,
+        )
+
+    def record(self) -> InterferenceRecord:
+        """Return what the store keeps of it."""
+        return InterferenceRecord(
+            alone_ns=self.alone_ns.tolist(),
+            slowdown=self.slowdown.tolist(),
+            copy_slowdown=self.copy_slowdown.tolist(),
+            scatter=thinned(self.scatter.tolist()),
+            fetch_ns_per_byte=self.fetch_ns_per_byte,
+            core_to_core_ns=self.core_to_core_ns,
+        )
+
+
+class _Kept:
+    """What the store holds for one device."""
+
+    def __init__(
+        self,
+        compiled: CompiledNetwork,
+        cluster: Cluster,
+        under_test: DeviceUnderTest,
+        store: CostStore,
+    ) -> None:
+        self._store = store
+        self._num_tasks = len(compiled.graph.tasks)
+        self._key = _key(compiled, cluster, under_test)
+
+    def find(self) -> _Found | None:
+        record = self._store.find_interference(self._key, self._num_tasks)
+        return None if record is None else _Found.of(record)
+
+    def add(self, found: _Found) -> None:
+        self._store.add_interference(self._key, found.record(), date_text(time.time()))
+
+
+def _key(
+    compiled: CompiledNetwork, cluster: Cluster, under_test: DeviceUnderTest
+) -> InterferenceKey:
+    """What is measured: the network where it runs, and what runs beside it."""
+    index, placement = under_test.device, under_test.placement
+    device, calls = cluster.devices[index], compiled.calls(cluster, placement)
+    task_id = {task.name: position for position, task in enumerate(compiled.graph.tasks)}
+    tasks = [task_id[call.task] for call in calls.calls]
+    beside = [cluster.devices[other] for other in devices_beside(cluster, index, placement)]
+    partner = turn_partner(cluster, index, placement)
+    ends = {
+        (link.src == device.memory, link.dst == device.memory, cluster.devices[at].kind)
+        for link in cluster.links
+        for at in range(len(cluster.devices))
+        if cluster.devices[at].memory in (link.src, link.dst)
+    }
+    seen = (
+        f"interference of tasks {tasks} beside "
+        f"{[(other.kind, other.target, len(other.cores)) for other in beside]} and {sorted(ends)}"
+    )
+    if partner is not None:
+        is_alike = device_class(cluster, partner) == device_class(cluster, index)
+        seen += f" in turns with {'one like it' if is_alike else 'another'}"
+    places = [place_text(cluster.devices[placement[task]]) for task in tasks]
+    digest = network_digest(calls, describe_kernels(calls), places, seen)
+    threads = max(1, len(device.cores))
+    return InterferenceKey(digest, device.target, device_fingerprint(device), threads)
+
+
+class _Measuring:
+    """The network on one device, and what runs beside it in turns."""
+
+    def __init__(
+        self,
+        compiled: CompiledNetwork,
+        cluster: Cluster,
+        device: int,
+        placement: list[int],
+    ) -> None:
+        graph, kernels = compiled.graph, compiled.kernels(cluster, placement)
+        others = devices_beside(cluster, device, placement)
+        plans = [serial_plan(graph, cluster, placement)]
+        for other in others:
+            moved = [other if at == device else at for at in placement]
+            plans.append(serial_plan(graph, cluster, moved))
+        partner = turn_partner(cluster, device, placement)
+        if partner is not None:
+            turns = [
+                partner if at == device and task % 2 else at for task, at in enumerate(placement)
+            ]
+            plans.append(serial_plan(graph, cluster, turns))
+        programs = load_programs(kernels, graph, cluster, plans)
+        self._own = programs[0]
+        self._is_own = np.array([at == device for at in placement])
+        self._others = [program.executor for program in programs[1 : 1 + len(others)]]
+        self._copies = _all_copies(cluster, cluster.devices[device].memory)
+        self._in_turns = None if partner is None else programs[-1]
+        # On a device of another size a task takes longer, or less, whatever it fetches.
+        is_alike = partner is None or device_class(cluster, partner) == device_class(
+            cluster, device
+        )
+        self._fetched = fetched_bytes(graph, cluster, programs[-1].plan) * is_alike
+        self._is_routed = bool(graph.routers)
+        min_runs = ROUTED_RUNS if self._is_routed else MIN_RUNS
+        self._num_runs = self._own.count_runs(_ROUND_NS, min_runs, _MAX_RUNS)
+
+    def measure(self) -> _Found:
+        """Measure alone, beside others, beside copies, and hand in hand with another device."""
+        rounds = []
+        for _ in range(_NUM_ROUNDS):
+            before = Usage.now()
+            found = self._round()
+            rounds.append((Usage.now().others_since(before), found))
+        rounds.sort(key=lambda entry: entry[0])
+        num_quiet = sum(others <= QUIET_CORES for others, _ in rounds)
+        counted = [found for _, found in rounds[: max(num_quiet, _LEAST_ROUNDS)]]
+        return _Found(
+            np.median([found.alone_ns for found in counted], axis=0) * self._is_own,
+            _median_ratio([found.slowdown for found in counted]),
+            _median_ratio([found.copy_slowdown for found in counted]),
+            np.concatenate([found.scatter for found in counted]),
+            max(0.0, float(np.median([found.fetch_ns_per_byte for found in counted]))),
+            int(np.median([found.core_to_core_ns for found in counted])),
+        )
+
+    def _round(self) -> _Found:
+        alone = self._own.task_runs(self._num_runs)
+        middle = np.maximum(np.median(alone, axis=0), 1.0)
+        quiet = np.ones(len(middle))
+        fetch, core_to_core_ns = 0.0, 0
+        if self._in_turns is not None:
+            turns = np.median(self._in_turns.task_runs(self._num_runs), axis=0)
+            fetch = fetch_ns_per_byte(self._fetched, turns - middle)
+            core_to_core_ns = self._in_turns.executor.core_to_core_ns() or 0
+        return _Found(
+            middle,
+            self._beside(self._others, middle) / middle if self._others else quiet,
+            self._beside(self._copies, middle) / middle if self._copies else quiet,
+            alone / middle,
+            fetch,
+            core_to_core_ns,
+        )
+
+    def _beside(self, company: list[NativeExecutor], alone_ns: FloatArray) -> FloatArray:
+        """Median time of each task while `company` runs.
+
+        Of a routed network half a run ahead: in step with it, both would read the weights of one
+        branch, and one of them find them in a shared cache.
+        """
+        with _Company(company):
+            ahead_ns = float(alone_ns.sum()) / 2 if self._is_routed else 0.0
+            until_ns = time.perf_counter_ns() + ahead_ns
+            while time.perf_counter_ns() < until_ns:
+                pass  # A core that slept would be slow for the next runs.
+            beside = self._own.task_runs(self._num_runs)
+        times: FloatArray = np.maximum(np.median(beside, axis=0), 1.0)
+        return times
+
+
+def _median_ratio(rounds: list[FloatArray]) -> FloatArray:
+    return np.clip(np.median(rounds, axis=0), _LEAST, _MOST)
+
+
+class _Company:
+    """Keeps executors running while the block is executed."""
+
+    def __init__(self, executors: list[NativeExecutor]) -> None:
+        self._is_over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(executor,)) for executor in executors
+        ]
+        self._started = threading.Semaphore(0)
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        for _ in self._threads:
+            self._started.acquire()
+
+    def _run(self, executor: NativeExecutor) -> None:
+        self._started.release()
+        while not self._is_over.is_set():
+            executor.benchmark(_COMPANY_RUNS)
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def _all_copies(cluster: Cluster, memory: int) -> list[NativeExecutor]:
+    """A program that copies over all links of a memory at once; empty: it has no links."""
+    ends = [(link.src, link.dst) for link in cluster.links if memory in (link.src, link.dst)]
+    if not ends:
+        return []
+    links = list(dict.fromkeys(ends))
+    counts, group = [[_NUM_COPIES] * len(links)], [tuple(range(len(links)))]
+    return [load_program(contention(cluster, links, counts, group, _COPY_BYTES)[0])]
+
+
+def fetch_ns_per_byte(fetched_bytes: FloatArray, longer_ns: FloatArray) -> float:
+    """Return what tasks take longer for each byte that they fetch; 0 if none fetches anything.
+
+    Parameters
+    ----------
+    fetched_bytes, longer_ns
+        [num_tasks]
+    """
+    if not fetched_bytes.any():
+        return 0.0
+    alike = np.ones(len(fetched_bytes))
+    return line_fit(fetched_bytes, longer_ns, alike, intercept=0.0)[0]

@@ -1,0 +1,209 @@
+"""One problem in the C++ core, and the plans that the core makes for it.
+
+`NativeProblem` turns (TaskGraph, Cluster, CostTable) into the flat arrays of `src/model/problem.h`
+once; everything that a solver does with the three goes through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+import heteroplace._core as _core
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.native.core_arrays import (
+    COPY,
+    RUN,
+    IntArray,
+    allowed_run_ns,
+    csr,
+    group_ids,
+    ints,
+    measured_transfers,
+    routed_buffers,
+    routes,
+    shared_values,
+    task_reads,
+)
+from heteroplace.native.core_limits import check_bytes, check_times
+
+UNREACHABLE_PENALTY = 2**50
+"""`kUnreachablePenalty` of `src/model/native_plan.h`."""
+
+
+@dataclass(frozen=True, eq=False)
+class NativePlan:
+    """A plan that the core made, as arrays; objects are made when somebody asks for them."""
+
+    rows: IntArray
+    """[num_steps, 4]: RUN, task, device, -1; or COPY, tensor, memory it goes to, memory it
+    leaves. In the order of the plan."""
+    makespan_ns: int
+    """As the scheduler had it; the simulated one is never later."""
+    violation: int
+    """0: it can be run. Else bytes that memories lack by lifetime, plus UNREACHABLE_PENALTY for
+    each tensor that cannot reach a memory where it is read."""
+    cluster: Cluster
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The same as objects; made on first use."""
+        ways = {(a, b): self.cluster.route(a, b) for a, b in self._copied_between()}
+        # By columns: a list for each row would keep the garbage collector busy.
+        kinds, subjects, places, sources = (column.tolist() for column in self.rows.T)
+        return tuple(
+            Run(subject, place) if kind == RUN else Copy(subject, src, place, ways[src, place])
+            for kind, subject, place, src in zip(kinds, subjects, places, sources, strict=True)
+        )
+
+    @property
+    def order(self) -> IntArray:
+        """Task ids in the order of their runs."""
+        tasks: IntArray = np.ascontiguousarray(self._runs()[:, 1])
+        return tasks
+
+    def devices(self, num_tasks: int) -> IntArray:
+        """Return the device of each task; -1 where it is not run."""
+        devices = np.full(num_tasks, -1, dtype=np.int64)
+        runs = self._runs()
+        devices[runs[:, 1]] = runs[:, 2]
+        return devices
+
+    def _runs(self) -> IntArray:
+        runs: IntArray = self.rows[self.rows[:, 0] == RUN]
+        return runs
+
+    def _copied_between(self) -> list[tuple[int, int]]:
+        copies = self.rows[self.rows[:, 0] == COPY]
+        pairs: list[list[int]] = np.unique(copies[:, [3, 2]], axis=0).tolist()
+        return [(src, dst) for src, dst in pairs]
+
+
+class NativeProblem:
+    """One graph, one cluster and the costs, as the core reads them. Immutable."""
+
+    def __init__(
+        self, graph: TaskGraph, cluster: Cluster, costs: CostTable, *, frees_tensors: bool = True
+    ) -> None:
+        """Build the arrays.
+
+        Parameters
+        ----------
+        frees_tensors
+            Count memory by lifetime where the static rule may be short; False: never.
+
+        Raises
+        ------
+        CostMismatchError
+            `costs` belongs to another graph or cluster.
+        MissingCostError
+            A cost that is needed is unknown.
+        CostMismatchError, GraphError
+            Times or sizes are so large that sums of them are not (see `native.limits`).
+        """
+        costs.check(graph, cluster)
+        self.graph = graph
+        self.cluster = cluster
+        self.graph_digest = graph.digest()
+        self.cluster_digest = cluster.digest()
+        self.costs = costs
+        """Times of collectives that were measured, and of guarded runs."""
+        self.task_group = group_ids(graph)
+        self.batch_run_ns = np.stack(
+            [
+                allowed_run_ns(graph, cluster, costs, self.task_group, batch)
+                for batch in costs.batches
+            ]
+        )
+        """[num_batches, num_tasks, num_devices], for `costs.batches`; IMPOSSIBLE as in `run_ns`."""
+        self.run_ns: IntArray = self.batch_run_ns[0]
+        """[num_tasks, num_devices]; IMPOSSIBLE where the task cannot be: no cost, not allowed, not
+        allowed for a task of its colocation group, out of reach of the host, or in a batch that
+        the device does not take."""
+        self.routes = csr(routes(cluster))
+        """Links of the way between each ordered pair of memories, as offsets and values."""
+        self.most_bytes = check_bytes(graph, cluster)
+        """No plan of one item has more in all memories together."""
+        self.longest_ns = check_times(graph, cluster, self.batch_run_ns, self.routes)
+        """No plan of one item is longer."""
+        tasks, tensors = graph.tasks, graph.tensors
+        self.weight_bytes = ints([task.weight_bytes for task in tasks])
+        """[num_tasks]"""
+        self.workspace_bytes = ints([task.workspace_bytes for task in tasks])
+        """[num_tasks]"""
+        self.tensor_bytes = ints([tensor.bytes for tensor in tensors])
+        """[num_tensors]"""
+        self.producer = ints([-1 if t.producer is None else t.producer for t in tensors])
+        """[num_tensors], the task that makes it; -1: a model input."""
+        core = self._make_core(costs.batches)
+        self._core = core if frees_tensors else core.by_static_rule()
+
+    def _make_core(self, batches: Sequence[int]) -> _core.Problem:
+        graph, cluster = self.graph, self.cluster
+        unit_offsets, unit_values = csr(cluster.unit_ids)
+        read_offsets, read_values = task_reads(graph)
+        resource_offsets, resource_values = csr(cluster.link_resources)
+        is_output = np.zeros(len(graph.tensors), dtype=np.int64)
+        is_output[list(graph.outputs)] = 1
+        return _core.Problem(
+            run_ns=self.run_ns.ravel(),
+            device_memory=ints([device.memory for device in cluster.devices]),
+            unit_offsets=unit_offsets,
+            unit_values=unit_values,
+            weight_bytes=self.weight_bytes,
+            workspace_bytes=self.workspace_bytes,
+            task_group=ints(self.task_group),
+            tensor_bytes=self.tensor_bytes,
+            producer=self.producer,
+            is_output=is_output,
+            read_offsets=read_offsets,
+            read_values=read_values,
+            memory_bytes=ints([memory.bytes for memory in cluster.memories]),
+            link_bandwidth=ints([link.bytes_per_second for link in cluster.links]),
+            link_latency_ns=ints([link.latency_ns for link in cluster.links]),
+            link_resource_offsets=resource_offsets,
+            link_resource_values=resource_values,
+            route_offsets=self.routes[0],
+            route_links=self.routes[1],
+            host=-1 if cluster.host is None else cluster.host,
+            batch_sizes=ints(batches),
+            batch_run_ns=self.batch_run_ns.ravel() if len(batches) > 1 else None,
+            **measured_transfers(cluster),
+            **shared_values(graph),
+            **routed_buffers(graph),
+        )
+
+    @property
+    def core(self) -> _core.Problem:
+        """The same in the core, for other modules of `heteroplace.native`."""
+        return self._core
+
+    @property
+    def counts_lifetimes(self) -> bool:
+        """Whether some placement may be short of memory by the static rule.
+
+        Where none is, that rule says all about memory, and no plan is looked at by lifetime.
+        """
+        return self._core.counts_lifetimes
+
+    def native_plan(self, found: tuple[IntArray, int, int]) -> NativePlan:
+        """Return what the core found: (steps, makespan, violation)."""
+        return NativePlan(*found, self.cluster)
+
+    def placement(self, steps: Sequence[Step]) -> tuple[int, ...]:
+        """Return the device of each task in `steps`."""
+        devices = [-1] * len(self.graph.tasks)
+        for step in steps:
+            if isinstance(step, Run):
+                devices[step.task] = step.device
+        return tuple(devices)
+
+    def plan(self, steps: Sequence[Step], origin: str) -> Plan:
+        """Return the plan of `steps` for this graph and cluster."""
+        return Plan(self.graph_digest, self.cluster_digest, tuple(steps), origin)

@@ -1,0 +1,189 @@
+"""A solution, and what is known beside it -> the page that shows it.
+
+Here because it asks what moving tasks would cost, which needs the problem again.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+
+from heteroplace.model.memory_use.live_memory import live_curves
+from heteroplace.model.memory_use.memory import MemoryUse
+from heteroplace.model.solution import Solution
+from heteroplace.model.step_values import step_ns
+from heteroplace.registry import load_plugin
+from heteroplace.report.html.content import Measured, PageContent, SolverPoint
+from heteroplace.report.html.page import write_page
+from heteroplace.report.weight_report import weights_text
+from heteroplace.simulate.decisions import full_table
+from heteroplace.simulate.throughput import busy_ns
+from heteroplace.solve.moves import most_movable, moves, unmovable
+from heteroplace.solve.objective import THROUGHPUT
+from heteroplace.solve.problem import Problem, Progress, ProgressReport
+
+
+class SolverRecord:
+    """Keeps what a solver reports, for the page; `SolveOptions.progress` takes it."""
+
+    def __init__(self, then: Progress | None = None) -> None:
+        """Begin; `then` gets the reports too."""
+        self._then = then
+        self.points: list[SolverPoint] = []
+        self._begin = time.perf_counter()
+
+    def __call__(self, report: ProgressReport) -> None:
+        """Take a report of the solver."""
+        if self._then is not None:
+            self._then(report)
+        found = report.best_ns, report.bound_ns
+        if self.points and (self.points[-1].best_ns, self.points[-1].bound_ns) == found:
+            return
+        # From the first phase on; the report counts from the beginning of its own.
+        elapsed_ns = round((time.perf_counter() - self._begin) * 1e9)
+        self.points.append(SolverPoint(elapsed_ns, report.phase, *found))
+
+
+def write_report(
+    solution: Solution,
+    path: str | os.PathLike[str],
+    *,
+    measured: Measured | None = None,
+    progress: Sequence[SolverPoint] = (),
+    memory: Sequence[MemoryUse] = (),
+    properties: Mapping[str, str] | None = None,
+    command: str = "",
+) -> None:
+    """Write one self-contained HTML page that shows a solution.
+
+    Parameters
+    ----------
+    path
+        Where to; an older file is replaced.
+    measured
+        What the machine said of the plan; None: it was not run.
+    progress
+        What the solver had at which time (`SolverRecord`); empty: it was not recorded.
+    memory
+        For each memory what the compiled program holds; empty: it is not compiled.
+    properties
+        What else belongs to the machine and the versions.
+    command
+        What makes the page again.
+
+    Raises
+    ------
+    PlanError
+        The plan is not one of its graph.
+    OSError
+        The folder does not exist or cannot be written to.
+    """
+    write_page(
+        report_content(
+            solution, measured, tuple(progress), tuple(memory), properties or {}, command
+        ),
+        path,
+    )
+
+
+def report_content(
+    solution: Solution,
+    measured: Measured | None,
+    progress: tuple[SolverPoint, ...],
+    memory: tuple[MemoryUse, ...],
+    properties: Mapping[str, str],
+    command: str,
+) -> PageContent:
+    """Return what the page shows; parameters as of `write_report`."""
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    missing = _missing(measured, progress)
+    move_tasks: tuple[int, ...] = ()
+    move_ns: tuple[tuple[int | None, ...], ...] = ()
+    baseline = 0
+    reason = unmovable(graph, plan)
+    if reason:
+        missing["moves"] = f"What moving a task would cost is not known: {reason}."
+    elif graph.tasks:
+        problem = Problem(graph, cluster, solution.costs)
+        objective = "latency" if solution.item_ns is None else THROUGHPUT
+        asked = _costliest(solution, most_movable(problem, plan))
+        found = moves(problem, plan, asked, objective)
+        move_tasks, move_ns, baseline = found.tasks, found.objective_ns, found.baseline_ns
+        if len(move_tasks) < len(graph.tasks):
+            missing["moves"] = (
+                f"What moving a task would cost is known of the {len(move_tasks):,} costliest of "
+                f"{len(graph.tasks):,} tasks; pin another one (--pin) and place again to see it."
+            )
+    costs = full_table(graph, cluster, solution.costs) if graph.routers else solution.costs
+    return PageContent(
+        solution,
+        solution.timeline,
+        live_curves(graph, cluster, costs, plan),
+        move_tasks,
+        move_ns,
+        baseline,
+        _loads(solution),
+        measured,
+        progress,
+        memory,
+        _texts(solution),
+        tuple((_properties(solution) | dict(properties)).items()),
+        command,
+        missing,
+    )
+
+
+def _costliest(solution: Solution, count: int) -> list[int]:
+    """The tasks that take longest where they are."""
+    spent = [0] * len(solution.graph.tasks)
+    for task, devices in enumerate(solution.plan.devices_of_tasks(len(spent))):
+        spent[task] = max((solution.costs.cost(task, d).ns or 0 for d in devices), default=0)
+    return sorted(range(len(spent)), key=lambda task: (-spent[task], task))[:count]
+
+
+def _loads(solution: Solution) -> tuple[int, ...]:
+    """What one item takes of each resource, where that is what limits."""
+    if solution.item_ns is None:
+        return ()
+    graph, cluster, steps = solution.graph, solution.cluster, solution.plan.steps
+    times = [step_ns(graph, cluster, solution.costs, step) or 0 for step in steps]
+    return tuple(busy_ns(graph, cluster, steps, times))
+
+
+def _texts(solution: Solution) -> tuple[tuple[str, str], ...]:
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    found = []
+    if graph.routers:
+        found.append(("Routed branches", load_plugin("routers", "plan-text")(solution)))
+    weights = weights_text(graph, cluster, plan)
+    if weights:
+        found.append(("Weights of branches", weights))
+    return tuple(found)
+
+
+def _properties(solution: Solution) -> dict[str, str]:
+    plan = solution.plan
+    python = f"Python {platform.python_version()}"
+    return {
+        "page made on": f"{platform.system()} {platform.machine()}, {python}",
+        "plan made by": plan.origin,
+        "digest of the graph": plan.graph_digest,
+        "digest of the cluster": plan.cluster_digest,
+    }
+
+
+def _missing(measured: Measured | None, progress: Sequence[SolverPoint]) -> dict[str, str]:
+    missing = {}
+    if measured is None or measured.timeline is None:
+        missing["measured"] = (
+            "Nothing was measured. Run the compiled model: `heteroplace report model.so --measure "
+            "21`, or in Python `executable.report(path, measured=executor.timeline())`."
+        )
+    if not progress:
+        missing["progress"] = (
+            "What the solver had at which time is not in the file; `heteroplace place ... --report "
+            "FILE` and `tvmc compile --placement-report FILE` record it."
+        )
+    return missing
