@@ -1,7 +1,7 @@
 """The program of an executor as values, and its text form.
 
 The text is what the artefact stores and the C++ executor reads (grammar:
-`src/exec/program/README.md`, with routers `src/exec/program/routers.md`).
+`src/exec/program/format.md`, with routers `src/exec/program/routers.md`).
 Ids are positions in the tuples. A plan over several hosts has a program for each, and their texts
 stand one after the other (`bundle_text`).
 """

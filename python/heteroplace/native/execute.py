@@ -1,6 +1,6 @@
 """The executor: a lowered program and its compiled kernels, run over all devices at once.
 
-A thin interface to the C++ class `heteroplace._core.Executor` (see `src/exec/program/README.md` for
+A thin interface to the C++ class `heteroplace._core.Executor` (see `src/exec/program/format.md` for
 the text form of a program). Nothing of Python takes part in a run; the interpreter's lock is
 released.
 """

@@ -28,7 +28,7 @@ struct ExecutorSource {
   std::string library_path;
   /*! \brief Instead of a file: a TVM module in memory, of which a reference is taken. */
   TVMModuleHandle module = nullptr;
-  /*! \brief The program, or those of all hosts; see src/exec/program/README.md. */
+  /*! \brief The program, or those of all hosts; see src/exec/program/format.md. */
   std::string program_text;
   /*! \brief Messages to the other hosts: this one is that of its rank. Of this executor alone; null
    * for a program of one host. */

@@ -39,7 +39,7 @@ class CompiledFile {
    */
   explicit CompiledFile(const std::string& path, const FileOptions& options = {});
 
-  /*! \brief The program's text, or those of all hosts; see src/exec/program/README.md. */
+  /*! \brief The program's text, or those of all hosts; see src/exec/program/format.md. */
   const std::string& program_text() const { return program_; }
   /*! \brief The JSON of the manifest; `heteroplace/files/manifest.py` reads it. */
   const std::string& manifest() const { return manifest_; }
