@@ -24,7 +24,7 @@ _MORE_COLORS = ("#7fb3d5", "#e6b0aa", "#a9d3ab", "#c3a6d0")
 """Where more are told apart by what stands beside them."""
 _MARKERS = "os^DXv"
 _INK, _GUIDE, _BAND = "#444444", "#cccccc", "#e4ecf3"
-_LEAST_ERROR_PERCENT = 20.0
+_MIN_ERROR_PERCENT = 20.0
 """The panel of errors reaches at least so far."""
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "heteroplace",
@@ -180,7 +180,7 @@ def plot_predictions(path: Path, groups: Sequence[Series], unit: str) -> None:
         below.set_ylabel("error of the prediction\n(% of measured)")
         _draw_perfect(above, below, ends)
         errors = [_draw_group(above, below, index, group) for index, group in enumerate(groups)]
-        limit = max(_LEAST_ERROR_PERCENT, 1.1 * max(errors))
+        limit = max(_MIN_ERROR_PERCENT, 1.1 * max(errors))
         below.set_ylim(-limit, limit)
         _legend(above)
 

@@ -28,7 +28,7 @@ _MAX_WIDTH = 118
 _RECORD = "output.json"
 _LOADED = "--loaded"
 _LOOK_S = 2.0
-_MOST_APART = 2.0
+_MAX_APART = 2.0
 """Measured and predicted times that differ by a larger factor are of a disturbed run."""
 _TIME = r"([\d.,]+) (ns|us|ms|s)\b"
 _APART = (
@@ -74,7 +74,7 @@ def _check_apart(name: str, kept: Path) -> None:
     blocks = json.loads((kept / _RECORD).read_text())["blocks"]
     if lines := [line for block in blocks for line in apart(block["printed"])]:
         sys.exit(
-            f"{name}: what it measured is not within {_MOST_APART:g} times of what was predicted, "
+            f"{name}: what it measured is not within {_MAX_APART:g} times of what was predicted, "
             f"as where others use the machine; what is kept stays as it is:\n" + "\n".join(lines)
         )
 
@@ -90,7 +90,7 @@ def apart(printed: str) -> list[str]:
         for pattern in _APART:
             for one, its_unit, other, unit in pattern.findall(line):
                 times = sorted((_ns(one, its_unit), _ns(other, unit)))
-                if times[1] > _MOST_APART * times[0]:
+                if times[1] > _MAX_APART * times[0]:
                     found.append(line)
     return found
 

@@ -28,7 +28,7 @@ from zoo.models.routed import RoutedNetwork
 
 Inputs = Mapping[str, np.ndarray]
 _WARM_RUNS = 3
-_LEAST_ROUNDS, _MOST_ROUNDS = 3, 7
+_MIN_ROUNDS, _MAX_ROUNDS = 3, 7
 _ROUNDS_NS = 4_000_000_000
 """Of all runs of one executor in all rounds, within these limits."""
 
@@ -108,11 +108,11 @@ def mean_run_ns(
     are fewer rounds where the runs of one take long.
     """
     rounds: list[dict[str, list[int]]] = []
-    num_rounds = _MOST_ROUNDS
+    num_rounds = _MAX_ROUNDS
     while len(rounds) < num_rounds:
         rounds.append({name: run_ns(*given) for name, given in executors.items()})
         longest_ns = max(1, *map(sum, rounds[0].values()))
-        num_rounds = min(_MOST_ROUNDS, max(_LEAST_ROUNDS, _ROUNDS_NS // longest_ns))
+        num_rounds = min(_MAX_ROUNDS, max(_MIN_ROUNDS, _ROUNDS_NS // longest_ns))
     return {
         name: float(np.sort([times[name] for times in rounds], axis=0)[1].mean())
         for name in executors

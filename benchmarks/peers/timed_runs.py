@@ -35,7 +35,7 @@ MIN_RUNS = 4
 MAX_RUNS = 200
 LONG_RUN_NS = 100_000_000
 """A run that takes longer warms itself up: what it finds cold at first is 1 % of it."""
-_LEAST_SHARE = 1 / 3
+_MIN_SHARE = 1 / 3
 """At least this part of the turns counts."""
 _QUIET_NS = 1_000_000
 _QUIET_SLICE_S = 0.01
@@ -75,7 +75,7 @@ class TimedRuns:
         turns = self.turns[name]
         ranked = sorted(range(len(turns)), key=lambda index: (turns[index].disturbance, index))
         num_good = sum(turn.is_undisturbed for turn in turns)
-        return tuple(sorted(ranked[: max(num_good, math.ceil(len(turns) * _LEAST_SHARE))]))
+        return tuple(sorted(ranked[: max(num_good, math.ceil(len(turns) * _MIN_SHARE))]))
 
     def counted_turns(self, name: str) -> list[Turn]:
         """Return the turns that count."""

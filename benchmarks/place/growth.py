@@ -34,7 +34,7 @@ _CLUSTER = "inter"
 _HEADS, _HIDDEN, _LENGTH = 16, 1024, 2048
 """Of a layer of the transformers, 203 tasks."""
 _SEARCH_S = 1.0
-_MOST_SETUP_S = 30.0
+_MAX_SETUP_S = 30.0
 
 Row = dict[str, object]
 
@@ -158,9 +158,9 @@ def _evaluation_s(problem: Problem, search_s: float) -> float | None:
         return time.process_time() - begin, found.num_evaluations
 
     wall = time.perf_counter()
-    before_s, first = spend(1, _MOST_SETUP_S)
+    before_s, first = spend(1, _MAX_SETUP_S)
     limit_s = time.perf_counter() - wall + search_s
-    while limit_s < 2 * _MOST_SETUP_S:
+    while limit_s < 2 * _MAX_SETUP_S:
         all_s, count = spend(None, limit_s)
         if count > first and all_s > before_s:
             return (all_s - before_s) / (count - first)

@@ -30,8 +30,8 @@ BLIND = ("uniform", "biased", "runs", "shuffled", "priorities")
 KINDS = tuple(kind for blind in BLIND for kind in (blind, "moved"))
 """Of as many plans, one after the other."""
 
-_MOST_BIAS = 0.5
-_MOST_SWITCHES = 0.3
+_MAX_BIAS = 0.5
+_MAX_SWITCHES = 0.3
 """Upper limits of what is drawn per plan: the part of tasks away from the main device, and the
 probability that a run of neighbours ends."""
 _MAX_TRIES = 20
@@ -106,7 +106,7 @@ class _Maker:
 
     def _biased(self) -> list[int]:
         main = self._random.randrange(len(self._problem.cluster.devices))
-        part = self._random.random() * _MOST_BIAS
+        part = self._random.random() * _MAX_BIAS
         placement = []
         for ids in self._allowed:
             is_away = main not in ids or self._random.random() < part
@@ -133,7 +133,7 @@ class _Maker:
         )
 
     def _runs(self) -> list[int]:
-        switch = self._random.random() * _MOST_SWITCHES
+        switch = self._random.random() * _MAX_SWITCHES
         placement = [0] * len(self._order)
         device = self._random.choice(self._allowed[self._order[0]]) if self._order else 0
         for task in self._order:

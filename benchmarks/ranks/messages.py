@@ -31,7 +31,7 @@ from heteroplace.stats import median
 SIZES = (8, 4096, 1 << 20, 16 << 20)
 NUM_ROUNDS = 25
 _TURN_BYTES = 64 << 20
-_MOST_TRIPS = 200
+_MAX_TRIPS = 200
 _SOURCE = Path(__file__).with_name("raw_messages.c")
 
 Row = dict[str, object]
@@ -107,7 +107,7 @@ class _Raw:
 def _measure(library: str, num_bytes: int, num_rounds: int) -> Row | None:
     """One rank's part; the first one returns the row."""
     ranks = MPI.launched_ranks()  # `message_rows` starts two
-    num_trips = max(2, min(_MOST_TRIPS, _TURN_BYTES // num_bytes))
+    num_trips = max(2, min(_MAX_TRIPS, _TURN_BYTES // num_bytes))
     cluster = hosts_of_cores(["a", "b"])
     cores = cluster.devices[ranks.rank].cores
     ours = _Ours(cluster, ranks, num_bytes, num_trips)

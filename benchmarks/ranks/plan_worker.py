@@ -25,7 +25,7 @@ from heteroplace.tvm_bridge import library_path
 
 JOB, RESULT, OUTPUTS = "job.json", "result.json", "outputs.npz"
 LIBRARY, WEIGHTS, INPUTS = "kernels.so", "weights.npy", "inputs.npz"
-_MOST_RUNS = 50
+_MAX_RUNS = 50
 _LONG_NS = 200_000_000
 """A run of this length needs none before it that warms up."""
 
@@ -139,7 +139,7 @@ def _runs_of_turn(entry: _Entry, ranks: Ranks, turn_ns: int) -> int:
     found = ranks.gather(entry.benchmark(2))[0]
     if found[-1] > _LONG_NS:
         return 1
-    return 1 + max(1, min(_MOST_RUNS, turn_ns // found[-1]))
+    return 1 + max(1, min(_MAX_RUNS, turn_ns // found[-1]))
 
 
 if __name__ == "__main__":

@@ -98,8 +98,8 @@ inline exec::Limit LimitOf(std::optional<double> seconds) {
     throw Error(ErrorKind::kExecution,
                 "timeout_s is " + std::to_string(*seconds) + "; expected seconds, or None");
   }
-  constexpr double kMostSeconds = 1e9;
-  return limit.Within(static_cast<int64_t>(std::min(*seconds, kMostSeconds) * 1e9));
+  constexpr double kMaxSeconds = 1e9;
+  return limit.Within(static_cast<int64_t>(std::min(*seconds, kMaxSeconds) * 1e9));
 }
 
 }  // namespace heteroplace::bind

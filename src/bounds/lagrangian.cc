@@ -19,17 +19,17 @@ constexpr double kRoundingNs = 1e-6;
 constexpr double kLargestBound = 9e18;  // beyond int64: nonsense prices
 
 constexpr double kMomentum = 0.6;     // of the direction in which prices move
-constexpr double kLeastGap = 0.005;   // to aim above the present value, as a part of it
-constexpr double kLeastNorm = 0.02;   // of the direction, so that steps stay bounded
+constexpr double kMinGap = 0.005;     // to aim above the present value, as a part of it
+constexpr double kMinNorm = 0.02;     // of the direction, so that steps stay bounded
 constexpr double kFirstPolish = 0.4;  // steps of the last search over prices, relative
 constexpr double kLastPolish = 0.02;
-constexpr double kLeastUnit = 0.02;
+constexpr double kMinUnit = 0.02;
 constexpr int kPolishTurns = 3;
-constexpr double kLeastStep = 0.004;  // ends the ascent
-constexpr int kPricePatience = 4;     // rounds without gain before the step is halved
+constexpr double kMinStep = 0.004;  // ends the ascent
+constexpr int kPricePatience = 4;   // rounds without gain before the step is halved
 
 /*! \brief Pairs of devices of all distinct modules: with more their bounds take gigabytes. */
-constexpr size_t kMostPairs = size_t{1} << 22;
+constexpr size_t kMaxPairs = size_t{1} << 22;
 
 using Clock = ModuleBound::Clock;
 
@@ -59,7 +59,7 @@ class BoundSearch {
     std::vector<double> direction(price.size(), 0.0);
     double step = 1.0;
     int without_gain = 0;
-    for (; outcome.rounds < options_.rounds && step > kLeastStep && !IsOver(); ++outcome.rounds) {
+    for (; outcome.rounds < options_.rounds && step > kMinStep && !IsOver(); ++outcome.rounds) {
       std::vector<double> slope;
       double value = 0;
       const int64_t bound = BoundAt(price, slope, value);
@@ -153,7 +153,7 @@ class BoundSearch {
               for (double& one : price) one *= 1.0 + sign * step;
             } else {
               price[memory] = std::max(
-                  0.0, price[memory] + sign * step * std::max(price[memory], kLeastUnit * unit));
+                  0.0, price[memory] + sign * step * std::max(price[memory], kMinUnit * unit));
             }
             if (price == outcome.price) continue;
             const int64_t bound = BoundAt(price, slope, value);
@@ -184,9 +184,9 @@ class BoundSearch {
     }
     if (norm < 1e-12) return false;
     const double gap =
-        std::max(static_cast<double>(options_.target_ns) - value, kLeastGap * std::abs(value));
+        std::max(static_cast<double>(options_.target_ns) - value, kMinGap * std::abs(value));
     for (size_t memory = 0; memory < price.size(); ++memory) {
-      const double change = step * gap / std::max(norm, kLeastNorm) * direction[memory];
+      const double change = step * gap / std::max(norm, kMinNorm) * direction[memory];
       price[memory] = std::max(0.0, price[memory] + change / std::max(1.0, room_[memory]));
     }
     return true;
@@ -329,7 +329,7 @@ BoundOutcome LagrangianBound(const model::Problem& problem, std::vector<double> 
   const model::Problem without_tensors = problem.WithoutTensors({});
   decompose::Modules modules = decompose::DecomposeForBounds(without_tensors);
   const auto states = static_cast<size_t>(problem.num_devices) + 1;
-  if (modules.classes.size() > kMostPairs / (states * states)) return {0, std::move(price), 0, {}};
+  if (modules.classes.size() > kMaxPairs / (states * states)) return {0, std::move(price), 0, {}};
   return BoundSearch(without_tensors, std::move(modules), options, stop).Run(std::move(price));
 }
 

@@ -11,7 +11,7 @@ namespace heteroplace::bounds {
 namespace {
 
 constexpr int64_t kHeadTailWork = 8;  // what the head-tail bound of a task costs, in looks at it
-constexpr double kLeastEarly = 0.02;  // early phase that is worth its own prices, of the path
+constexpr double kMinEarly = 0.02;    // early phase that is worth its own prices, of the path
 
 uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
 
@@ -106,7 +106,7 @@ double ModuleBound::EarlyPhase(int entry, const HeadTailBound& head_tail, const 
   if (first >= kFar) return 0;
   // No plan is shorter than the phase.
   first = std::min(first, one.path_ns);
-  return first < kLeastEarly * one.path_ns ? 0 : first;
+  return first < kMinEarly * one.path_ns ? 0 : first;
 }
 
 void ModuleBound::AddPhases(const HeadTailBound& head_tail, std::span<const double> release,

@@ -37,8 +37,8 @@ heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
                                               std::to_string(options.max_in_flight) +
                                               "; expected at least 1, or 0 for 1");
   }
-  if (options.silence_s != 0 && !(options.silence_s >= exec::kLeastSilenceSeconds &&
-                                  options.silence_s <= exec::kMostSilenceSeconds)) {
+  if (options.silence_s != 0 && !(options.silence_s >= exec::kMinSilenceSeconds &&
+                                  options.silence_s <= exec::kMaxSilenceSeconds)) {
     char shown[32];  // of a number that may be near 0
     std::snprintf(shown, sizeof(shown), "%g", options.silence_s);
     throw Fault(HETEROPLACE_BAD_ARGUMENT, "silence_s is " + std::string(shown) +

@@ -155,8 +155,8 @@ exec::Limit LimitOf(double timeout_s) {
                 "timeout_s is no number; pass seconds, or HETEROPLACE_NO_LIMIT");
   }
   if (timeout_s < 0) return {};
-  constexpr double kMostSeconds = 1e9;
-  return exec::Limit{}.Within(static_cast<int64_t>(std::min(timeout_s, kMostSeconds) * 1e9));
+  constexpr double kMaxSeconds = 1e9;
+  return exec::Limit{}.Within(static_cast<int64_t>(std::min(timeout_s, kMaxSeconds) * 1e9));
 }
 
 Call::Call(std::shared_ptr<Model> model, const exec::Limit& limit)

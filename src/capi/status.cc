@@ -63,10 +63,10 @@ void ExpectNotNull(const void* pointer, const char* what) {
 }
 
 size_t ExpectStruct(const void* given, size_t first, size_t known, const std::string& what) {
-  constexpr size_t kMostBytes = 4096;  // more is no size
+  constexpr size_t kMaxBytes = 4096;  // more is no size
   size_t size = 0;
   std::memcpy(&size, given, sizeof(size));
-  if (size < first || size > kMostBytes) {
+  if (size < first || size > kMaxBytes) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, "struct_size of " + what + " is " + std::to_string(size) +
                                               "; set it to the size of the struct, " +
                                               std::to_string(known) + " bytes");

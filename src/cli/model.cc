@@ -86,7 +86,7 @@ Model::Model(const RunOptions& options, Job* job) {
   how.mpi_library = options.mpi_library.c_str();
   if (job != nullptr && options.timeout_s > 0) {
     how.silence_s =
-        std::clamp(options.timeout_s, exec::kLeastSilenceSeconds, exec::kMostSilenceSeconds);
+        std::clamp(options.timeout_s, exec::kMinSilenceSeconds, exec::kMaxSilenceSeconds);
   }
   how.tell = Tell;
   how.tell_context = job;

@@ -9,9 +9,9 @@ namespace heteroplace::decompose {
 
 namespace {
 
-constexpr size_t kMostMemories = 32;            // of a graph that is cut into several modules
-constexpr size_t kMostPairs = size_t{1} << 21;  // of memories, of all modules together
-constexpr double kMostOfOne = 0.75;  // of the tasks in one module: with more it may as well be all
+constexpr size_t kMaxMemories = 32;            // of a graph that is cut into several modules
+constexpr size_t kMaxPairs = size_t{1} << 21;  // of memories, of all modules together
+constexpr double kMaxOfOne = 0.75;  // of the tasks in one module: with more it may as well be all
 
 /*!
  * \brief Where modules begin: behind each task that all others come before or after.
@@ -283,8 +283,8 @@ int Longest(const std::vector<int>& bounds) {
 Modules Decompose(const model::Problem& problem) {
   std::vector<int> bounds = FindBounds(problem, true);
   const auto memories = static_cast<size_t>(problem.num_memories);
-  if (memories > kMostMemories || (bounds.size() - 1) * memories * memories > kMostPairs ||
-      Longest(bounds) > kMostOfOne * problem.num_tasks) {
+  if (memories > kMaxMemories || (bounds.size() - 1) * memories * memories > kMaxPairs ||
+      Longest(bounds) > kMaxOfOne * problem.num_tasks) {
     bounds = {0, problem.num_tasks};
   }
   return MakeModules(problem, std::move(bounds));

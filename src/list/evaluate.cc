@@ -11,8 +11,8 @@ namespace heteroplace::list {
 namespace {
 
 // Of time, in which live bytes are added up: fewer for few spans, as all of them are looked at.
-constexpr size_t kLeastBuckets = 64;
-constexpr size_t kMostBuckets = 1024;
+constexpr size_t kMinBuckets = 64;
+constexpr size_t kMaxBuckets = 1024;
 constexpr int kUnreached = -2;  // among the copies: there is no way
 
 }  // namespace
@@ -105,7 +105,7 @@ bool Evaluator::FitsInBuckets(std::span<const int> device) {
   FindSpans(device);
   const auto num_memories = static_cast<size_t>(problem_.num_memories);
   const size_t spans = home_spans_.size() + copy_spans_.size();
-  const size_t buckets = std::clamp(std::bit_ceil(2 * spans), kLeastBuckets, kMostBuckets);
+  const size_t buckets = std::clamp(std::bit_ceil(2 * spans), kMinBuckets, kMaxBuckets);
   live_.assign(num_memories * (buckets + 1), 0);
   const double per_ns = static_cast<double>(buckets) / static_cast<double>(makespan_ns_ + 1);
   const auto bucket = [buckets, per_ns](int64_t time_ns) {

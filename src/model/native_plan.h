@@ -30,16 +30,16 @@ struct NativePlan {
 /*! \brief Added to the violation for each tensor that cannot reach a memory where it is read. */
 inline constexpr int64_t kUnreachablePenalty = int64_t{1} << 50;
 /*! \brief What such penalties add up to at most: with all bytes it is still far from overflow. */
-inline constexpr int64_t kMostUnreachable = int64_t{1} << 61;
+inline constexpr int64_t kMaxUnreachable = int64_t{1} << 61;
 
 /*! \brief The penalty of so many tensors. */
 inline int64_t Unreachable(int64_t count) {
-  return std::min(count, kMostUnreachable / kUnreachablePenalty) * kUnreachablePenalty;
+  return std::min(count, kMaxUnreachable / kUnreachablePenalty) * kUnreachablePenalty;
 }
 
 /*! \brief Adds the penalty of one tensor. */
 inline void AddUnreachable(int64_t& violation) {
-  if (violation < kMostUnreachable) violation += kUnreachablePenalty;
+  if (violation < kMaxUnreachable) violation += kUnreachablePenalty;
 }
 
 /*!

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMovesPerTurn = 256;        // at one heat
 constexpr int kTasksPerLook = 16'384;     // that are scheduled between two looks at the clock
-constexpr double kLeastHeat = 1e-5;       // of the first makespan
+constexpr double kMinHeat = 1e-5;         // of the first makespan
 constexpr int kLongestWalk = 24;          // tasks changed alike in one move
 constexpr double kViolationWeight = 1e3;  // ns for each byte over a memory
 
@@ -92,7 +92,7 @@ class BatchAnnealer {
           std::max(seconds / std::max(1e-9, options_.time_limit_s),
                    static_cast<double>(num_evaluations_) /
                        static_cast<double>(std::max<int64_t>(1, options_.max_evaluations)));
-      heat = first_heat * std::pow(kLeastHeat / options_.first_heat, std::min(1.0, progress));
+      heat = first_heat * std::pow(kMinHeat / options_.first_heat, std::min(1.0, progress));
     }
   }
 

@@ -14,25 +14,25 @@ constexpr double kLaterHeat = 0.004;  // and of the later ones
 constexpr int kFewTasks = 48;  // of a module in which a task is so large a part of the time that
 constexpr double kFirstHeatOfFew = 0.06;  // these lead out of valleys
 constexpr double kLaterHeatOfFew = 0.01;
-constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one module, per task
-constexpr int64_t kLeastBase = 1000;   // and in any case
+constexpr int64_t kMinPerTask = 30;  // evaluations of the shortest job of one module, per task
+constexpr int64_t kMinBase = 1000;   // and in any case
 constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the shortest other job
-constexpr int64_t kMostGrowth = 8;          // of its length
+constexpr int64_t kMaxGrowth = 8;           // of its length
 constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one module
 constexpr std::array<int, 3> kSegments = {32, 64, 128};  // tasks of a segment, by round
 constexpr double kFill = 0.98;                           // of the room that prices aim at
 constexpr double kScarceFill = 0.9;                      // of a memory, from which on it is scarce
-constexpr int kMostOfScarce = 3000;      // tasks of a module that is then annealed as a whole too
-constexpr double kScarceHeat = 0.1;      // temperature of a whole module there, as kFirstHeat
-constexpr double kSegmentHeat = 0.01;    // temperature, as a part of the time of the segment
-constexpr int64_t kFirstPerTask = 5;     // evaluations per task in the first round of segments
-constexpr int64_t kMostOfRun = 300'000;  // evaluations of a run, unless the first has more
+constexpr int kMaxOfScarce = 3000;      // tasks of a module that is then annealed as a whole too
+constexpr double kScarceHeat = 0.1;     // temperature of a whole module there, as kFirstHeat
+constexpr double kSegmentHeat = 0.01;   // temperature, as a part of the time of the segment
+constexpr int64_t kFirstPerTask = 5;    // evaluations per task in the first round of segments
+constexpr int64_t kMaxOfRun = 300'000;  // evaluations of a run, unless the first has more
 constexpr std::array<double, 2> kFirstPrices = {0.5, 1.0};  // by run, makespans per room
 constexpr size_t kFreshInitial = 6;  // of the ranked ones; later all take turns
 constexpr int kJobsOfOneModule = 4;  // independent runs if there is nothing to divide
 constexpr double kNearRatio = 0.05;  // of a pair of memories half as promising as the best
 constexpr int kJobsOfRound = 8;      // in a round at least
-constexpr int kMostJobs = 64;        // in a round
+constexpr int kMaxJobs = 64;         // in a round
 constexpr double kWithholdingHeat = 0.005;
 constexpr double kWithholdingShare = 1.0;  // of what all other jobs of the round take
 constexpr double kWithholdingDecay = 0.5;  // of that share by each that gains nothing
@@ -67,7 +67,7 @@ JobPlanner::Between JobPlanner::BetweenOf(size_t cell) const {
 }
 
 int64_t JobPlanner::LeastLength(int module_class) const {
-  return kLeastBase + kLeastPerTask * modules_.classes[module_class].num_tasks;
+  return kMinBase + kMinPerTask * modules_.classes[module_class].num_tasks;
 }
 
 /*!
@@ -77,8 +77,8 @@ int64_t JobPlanner::LeastLength(int module_class) const {
 int64_t JobPlanner::PairLength(size_t cell, size_t pairs, int round) const {
   const int module_class = static_cast<int>(cell / pairs);
   const int64_t tasks = std::max<int64_t>(1, modules_.classes[module_class].num_tasks);
-  const int64_t growth = std::min<int64_t>(1 + round / 2, kMostGrowth);
-  const int64_t most = std::max<int64_t>(kLeastBase, kStepsOfJob / tasks) * growth;
+  const int64_t growth = std::min<int64_t>(1 + round / 2, kMaxGrowth);
+  const int64_t most = std::max<int64_t>(kMinBase, kStepsOfJob / tasks) * growth;
   return std::min(most, std::max(LeastLength(module_class), spent_[cell]));
 }
 
@@ -147,9 +147,9 @@ bool JobPlanner::IsScarce(const Pattern& best) const {
 std::vector<Job> JobPlanner::SegmentJobs(const Pattern& best, int round) const {
   const int tasks = modules_.classes[0].num_tasks;
   const int64_t per_task =
-      std::min(kFirstPerTask << std::min(round, 30), std::max(kFirstPerTask, kMostOfRun / tasks));
+      std::min(kFirstPerTask << std::min(round, 30), std::max(kFirstPerTask, kMaxOfRun / tasks));
   const size_t turn = static_cast<size_t>(round) % kSegments.size();
-  const bool is_of_all = turn + 1 == kSegments.size() && tasks <= kMostOfScarce && IsScarce(best);
+  const bool is_of_all = turn + 1 == kSegments.size() && tasks <= kMaxOfScarce && IsScarce(best);
   std::vector<Job> jobs;
   for (int run = 0; run < static_cast<int>(kFirstPrices.size()); ++run) {
     Job job = MakeJob(0, best.layout, per_task * tasks, round, run);
@@ -182,10 +182,10 @@ std::vector<Job> JobPlanner::PatternJobs(std::span<const double> price, int roun
     useful.emplace_back(num_modules_[module_class] * cost * nearness * nearness * tasks, cell);
   }
   // A round is at most as long as all before it: new patterns soon change what is promising.
-  const int64_t growth = std::min<int64_t>(1 + round / 2, kMostGrowth);
+  const int64_t growth = std::min<int64_t>(1 + round / 2, kMaxGrowth);
   const int64_t end = steps_ + std::min(kJobsOfRound * kStepsOfJob * growth, steps_);
   std::vector<Job> jobs;
-  while (!useful.empty() && static_cast<int>(jobs.size()) < kMostJobs) {
+  while (!useful.empty() && static_cast<int>(jobs.size()) < kMaxJobs) {
     if (static_cast<int>(jobs.size()) >= kJobsOfRound && steps_ >= end) break;
     const auto best = std::max_element(useful.begin(), useful.end(),
                                        [this, pairs, round](const auto& left, const auto& right) {

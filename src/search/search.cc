@@ -27,10 +27,10 @@ namespace heteroplace::search {
 
 namespace {
 
-constexpr int kPriceRounds = 40;        // of the ascent of prices: Lagrange multipliers
-constexpr int kImproveTries = 3000;     // segments replaced in each round
-constexpr double kMostBounding = 0.5;   // part of the time that is left, for one bound
-constexpr double kMostReserving = 0.1;  // part of the time for a reserve of memory
+constexpr int kPriceRounds = 40;       // of the ascent of prices: Lagrange multipliers
+constexpr int kImproveTries = 3000;    // segments replaced in each round
+constexpr double kMaxBounding = 0.5;   // part of the time that is left, for one bound
+constexpr double kMaxReserving = 0.1;  // part of the time for a reserve of memory
 }  // namespace
 
 class PlanSearch::ColumnGeneration {
@@ -78,7 +78,7 @@ class PlanSearch::ColumnGeneration {
     initial_ = CompleteSolutions(problem_, initial_);
     if (problem_.counts_lifetimes) {
       const std::vector<int64_t> reserve = LiveReserve(problem_, initial_, [this] {
-        return clock_.Elapsed() >= kMostReserving * clock_.TimeLimit();
+        return clock_.Elapsed() >= kMaxReserving * clock_.TimeLimit();
       });
       without_tensors_.emplace(problem_.WithoutTensors(reserve));
       charges_ = &*without_tensors_;
@@ -261,7 +261,7 @@ class PlanSearch::ColumnGeneration {
     const double begin_s = clock_.Elapsed();
     bounds::BoundOptions options =
         OptionsOfBound(problem_.num_tasks, is_one_module_, round_, options_.max_evaluations);
-    options.time_limit_s = kMostBounding * std::max(0.0, clock_.JobsEnd() - clock_.Elapsed());
+    options.time_limit_s = kMaxBounding * std::max(0.0, clock_.JobsEnd() - clock_.Elapsed());
     options.target_ns = best_ns_ == list::kNever ? selection_.time_ns : best_ns_;
     bound_ = bounds::LagrangianBound(problem_, round_ == 0 ? options_.price : price_, options,
                                      [this] { return stop_.load(); });

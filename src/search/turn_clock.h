@@ -38,7 +38,7 @@ class TurnClock {
 
   /*! \brief When jobs must end, so that a selection from what they found is in time. */
   double JobsEnd() const {
-    return turn_.time_limit_s - std::min(selecting_s_, kMostSelecting * turn_.time_limit_s);
+    return turn_.time_limit_s - std::min(selecting_s_, kMaxSelecting * turn_.time_limit_s);
   }
 
   /*! \brief Tells what the latest selection took. */
@@ -68,7 +68,7 @@ class TurnClock {
   }
 
  private:
-  static constexpr double kMostSelecting = 0.2;  // of the time, set aside for the last selection
+  static constexpr double kMaxSelecting = 0.2;  // of the time, set aside for the last selection
 
   using Clock = std::chrono::steady_clock;
 

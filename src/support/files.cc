@@ -53,9 +53,9 @@ std::string ReadWhole(const std::string& path) {
   const Descriptor file(path, O_RDONLY, "cannot be read");
   struct stat status{};
   if (fstat(file.number(), &status) != 0) Fail(path, "cannot be read", errno);
-  constexpr size_t kLeastBytes = 1 << 16;
+  constexpr size_t kMinBytes = 1 << 16;
   // One byte more than it has tells the end without another turn; a pipe has no size.
-  std::string bytes(std::max(static_cast<size_t>(status.st_size) + 1, kLeastBytes), '\0');
+  std::string bytes(std::max(static_cast<size_t>(status.st_size) + 1, kMinBytes), '\0');
   size_t end = 0;
   for (;;) {
     if (end == bytes.size()) bytes.resize(2 * bytes.size());

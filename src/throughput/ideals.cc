@@ -14,9 +14,9 @@ namespace {
 
 constexpr int64_t kNoLoad = std::numeric_limits<int64_t>::max();
 constexpr double kLimitGrowth = 1.15;  // from one limit of the load to the next
-constexpr int kMostLimits = 80;
-constexpr double kMostLimit = 4e18;  // ns, less than the largest int64_t
-constexpr size_t kMostUses = 256;    // numbers of devices in use, by kind
+constexpr int kMaxLimits = 80;
+constexpr double kMaxLimit = 4e18;  // ns, less than the largest int64_t
+constexpr size_t kMaxUses = 256;    // numbers of devices in use, by kind
 
 /*! \brief Devices that are alike: one of them stands for all. */
 struct DeviceKind {
@@ -35,7 +35,7 @@ class IdealProgram {
 
   IdealSplit Run() {
     IdealSplit split;
-    if (kinds_.empty() || num_uses_ > kMostUses || !graph_.FindIdeals(options_.max_ideals)) {
+    if (kinds_.empty() || num_uses_ > kMaxUses || !graph_.FindIdeals(options_.max_ideals)) {
       return split;
     }
     split.num_ideals = static_cast<int>(graph_.ideals.size());
@@ -43,8 +43,8 @@ class IdealProgram {
     const int64_t least = LeastLoad();
     if (least == kNoLoad) return split;
     auto limit = static_cast<double>(std::max<int64_t>(1, least));
-    for (int round = 0; round < kMostLimits; ++round, limit *= kLimitGrowth) {
-      if (!FindStages(static_cast<int64_t>(std::min(limit, kMostLimit)))) return split;
+    for (int round = 0; round < kMaxLimits; ++round, limit *= kLimitGrowth) {
+      if (!FindStages(static_cast<int64_t>(std::min(limit, kMaxLimit)))) return split;
       const size_t last = (graph_.ideals.size() - 1) * num_uses_;
       const auto best =
           std::min_element(load_ns_.begin() + static_cast<std::ptrdiff_t>(last), load_ns_.end());
@@ -86,7 +86,7 @@ class IdealProgram {
     for (DeviceKind& kind : kinds_) {
       use_stride_.push_back(num_uses_);
       // Not beyond what Run refuses: of many kinds the product would overflow.
-      num_uses_ = std::min(num_uses_ * (kind.devices.size() + 1), kMostUses + 1);
+      num_uses_ = std::min(num_uses_ * (kind.devices.size() + 1), kMaxUses + 1);
       FindOther(kind);
     }
   }

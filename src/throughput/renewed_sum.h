@@ -26,7 +26,7 @@ class RenewedSum {
 
   /*! \brief Changes from here on are those that Undo undoes. */
   void Begin() {
-    if (++num_begun_ >= kMostBegun || !std::isfinite(sum_)) SumUp();
+    if (++num_begun_ >= kMaxBegun || !std::isfinite(sum_)) SumUp();
     before_.clear();
     sum_before_ = sum_;
   }
@@ -54,7 +54,7 @@ class RenewedSum {
   }
 
  private:
-  static constexpr int64_t kMostBegun = 1024;
+  static constexpr int64_t kMaxBegun = 1024;
 
   void SumUp() {
     sum_ = std::accumulate(parts_.begin(), parts_.end(), 0.0);

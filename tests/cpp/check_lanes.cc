@@ -13,7 +13,7 @@ using namespace heteroplace::test;
 
 namespace {
 
-constexpr size_t kMostRows = SIZE_MAX;
+constexpr size_t kMaxRows = SIZE_MAX;
 
 /*! \brief Takes lane `expected`; says whether all are finished then. */
 bool Takes(LaneList* list, uint32_t turn, size_t least_left, size_t expected) {
@@ -29,8 +29,8 @@ void BothEndsAreTaken() {
   const int64_t rows[] = {3, 9, 1, 20, 4, 7};
   for (size_t lane = 0; lane < 6; ++lane) list.Add(lane, rows[lane]);
   list.Open(5);
-  CHECK(!list.Take(4, kMostRows).has_value());  // of another request
-  CHECK(!Takes(&list, 5, kMostRows, 3));
+  CHECK(!list.Take(4, kMaxRows).has_value());  // of another request
+  CHECK(!Takes(&list, 5, kMaxRows, 3));
   CHECK(!Takes(&list, 5, 2, 2));
   CHECK(!Takes(&list, 5, 2, 0));
   CHECK(!Takes(&list, 5, 2, 4));
@@ -44,7 +44,7 @@ void BothEndsAreTaken() {
 void NoneAreTakenOfNone() {
   LaneList list(3);
   list.Open(1);
-  CHECK(!list.Take(1, 0).has_value() && !list.Take(1, kMostRows).has_value());
+  CHECK(!list.Take(1, 0).has_value() && !list.Take(1, kMaxRows).has_value());
   CHECK(list.IsOver());
 }
 
@@ -66,7 +66,7 @@ void EachIsTakenOnce(Random& random) {
     const auto least_left = static_cast<size_t>(random.Below(6));
     list.Open(turn);
     std::thread other(take, least_left);
-    take(kMostRows);
+    take(kMaxRows);
     other.join();
     for (const std::atomic<int>& each : times) CHECK_EQ(each.load(), 1);
     CHECK_EQ(ends.load(), num_lanes == 0 ? 0 : 1);

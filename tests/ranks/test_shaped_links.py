@@ -19,7 +19,7 @@ from heteroplace.files.cluster_file import load_cluster, save_cluster
 from heteroplace.parts.hosts.machines import hosts_of_cores
 
 SLOW = ShapedLink(100_000_000, 100_000)
-MOST_HEADERS = 1.05
+MAX_HEADERS = 1.05
 FEW_BYTES = 200_000
 TIMEOUT_S = 120.0
 
@@ -28,7 +28,7 @@ TIMEOUT_S = 120.0
 def test_all_bytes_go_over_the_link_while_the_core_that_sends_goes_on(shaped_links: str) -> None:
     script = [sys.executable, str(Path(overlap_rank.__file__))]
     found = json.loads(run_ranks(2, script, SLOW, TIMEOUT_S))
-    assert 1 <= found["sent_bytes"] / overlap_rank.NUM_BYTES <= MOST_HEADERS
+    assert 1 <= found["sent_bytes"] / overlap_rank.NUM_BYTES <= MAX_HEADERS
     [(begin, end)] = found["spans"]["to rank 1"]
     beside = [(a, b) for a, b in found["spans"]["in ram.a"] if begin < a and b < end]
     assert beside, found
@@ -90,7 +90,7 @@ def test_plans_over_two_ranks_are_equal_to_one_process(
         assert isinstance(planned, int)
         assert (sent is None) == (link is None)
         if isinstance(sent, int) and planned > FEW_BYTES:
-            assert 1 <= sent / planned <= MOST_HEADERS
+            assert 1 <= sent / planned <= MAX_HEADERS
 
 
 @pytest.mark.costly

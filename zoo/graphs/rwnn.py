@@ -53,7 +53,7 @@ class RwnnStack:
     """What a stack of modules is made of."""
 
     kind: str
-    """One of LEAST_NODES: "ws", "er" or "ba"."""
+    """One of MIN_NODES: "ws", "er" or "ba"."""
     nodes: int
     modules: int = 1
     channels: int = 1

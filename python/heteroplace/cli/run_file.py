@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # it loads TVM
 
 _LIBRARY = "libtvm.so"
 _MEASURE_NS = 500_000_000
-_LEAST_RUNS, _MOST_RUNS = 5, 1000
+_MIN_RUNS, _MAX_RUNS = 5, 1000
 
 
 class _Program(Protocol):
@@ -132,8 +132,8 @@ def _ran(
     inputs = make_inputs(manifest.inputs, given, legal, seed)
     values = program.run(inputs)
     outputs = {name: value for (name, _, _), value in zip(manifest.outputs, values, strict=True)}
-    one_ns = max(1, min(int(ns) for ns in program.benchmark(_LEAST_RUNS)))  # they warm up too
-    count = num_runs or min(max(_MEASURE_NS // one_ns, _LEAST_RUNS), _MOST_RUNS)
+    one_ns = max(1, min(int(ns) for ns in program.benchmark(_MIN_RUNS)))  # they warm up too
+    count = num_runs or min(max(_MEASURE_NS // one_ns, _MIN_RUNS), _MAX_RUNS)
     times = sorted(int(ns) for ns in program.benchmark(count))
     dtypes = {name: dtype for name, _, dtype in manifest.outputs}
     return Ran(manifest.solution, outputs, dtypes, tuple(times))

@@ -10,7 +10,7 @@ from typing import Any
 
 from heteroplace.errors import GraphError, MissingPackageError
 
-LEAST_NODES = {"ws": 5, "er": 1, "ba": 6}
+MIN_NODES = {"ws": 5, "er": 1, "ba": 6}
 """The kinds of random graphs, and how many nodes each needs."""
 
 
@@ -24,11 +24,11 @@ def wiring(kind: str, nodes: int, seed: int) -> list[list[int]]:
     MissingPackageError
         networkx is not installed.
     """
-    if kind not in LEAST_NODES:
-        raise GraphError(f"no random graph {kind!r}: expected one of {', '.join(LEAST_NODES)}")
-    if nodes < LEAST_NODES[kind]:
+    if kind not in MIN_NODES:
+        raise GraphError(f"no random graph {kind!r}: expected one of {', '.join(MIN_NODES)}")
+    if nodes < MIN_NODES[kind]:
         raise GraphError(
-            f"a random graph of kind {kind!r} needs >= {LEAST_NODES[kind]} nodes, got {nodes}"
+            f"a random graph of kind {kind!r} needs >= {MIN_NODES[kind]} nodes, got {nodes}"
         )
     networkx = _require_networkx()
     if kind == "ws":

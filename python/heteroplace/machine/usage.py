@@ -9,7 +9,7 @@ import psutil
 
 # Guests are counted in user and nice time already.
 _BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")
-_LEAST_S = 1e-9
+_MIN_S = 1e-9
 
 QUIET_CORES = 0.1
 """Other programs that use fewer cores than this do not disturb what is measured."""
@@ -36,4 +36,4 @@ class Usage:
         """Return how many cores others used since `before`, at least 0."""
         others_s = (self.machine - before.machine) - (self.own - before.own)
         # The system counts in steps of 10 ms, so that a short time can see less than nothing.
-        return max(0.0, others_s / max(self.wall - before.wall, _LEAST_S))
+        return max(0.0, others_s / max(self.wall - before.wall, _MIN_S))

@@ -53,7 +53,7 @@ _MAX_RUNS = 60
 _COMPANY_RUNS = 4
 """Runs between two looks at whether company is still needed."""
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
-_LEAST_ROUNDS = 3
+_MIN_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""
 _LEAST, _MOST = 0.5, 20.0
 """A ratio outside is not interference: the machine was doing something else."""
@@ -288,7 +288,7 @@ class _Measuring:
             rounds.append((Usage.now().others_since(before), found))
         rounds.sort(key=lambda entry: entry[0])
         num_quiet = sum(others <= QUIET_CORES for others, _ in rounds)
-        counted = [found for _, found in rounds[: max(num_quiet, _LEAST_ROUNDS)]]
+        counted = [found for _, found in rounds[: max(num_quiet, _MIN_ROUNDS)]]
         return _Found(
             np.median([found.alone_ns for found in counted], axis=0) * self._is_own,
             _median_ratio([found.slowdown for found in counted]),

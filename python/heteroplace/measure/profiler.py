@@ -25,7 +25,7 @@ from heteroplace.measure.kernels.kernel_identity import KernelDescription
 from heteroplace.measure.measure_options import ProfileOptions, Step
 from heteroplace.measure.plan_program import PlanProgram, serial_program
 from heteroplace.measure.requests import MeasurementRequest
-from heteroplace.measure.rounds import MOST_TURNS, Rounds, sample_until_settled
+from heteroplace.measure.rounds import MAX_TURNS, Rounds, sample_until_settled
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 
@@ -166,7 +166,7 @@ class Profiler:
         self.tell(f"the whole network on {names}")
         watch = Watch.start()
         several = [self._rounds(*pair) for pair in zip(group, libraries, strict=True)]
-        most_turns = MOST_TURNS if self.options.budget_s is None else 1
+        most_turns = MAX_TURNS if self.options.budget_s is None else 1
         others_cores = sample_until_settled(several, self.options.num_rounds, most_turns)
         if others_cores > QUIET_CORES and self.options.progress is not None:
             self.options.progress(

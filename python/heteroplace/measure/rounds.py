@@ -12,7 +12,7 @@ from heteroplace.measure.plan_program import PlanProgram
 
 ROUND_NS = 200_000_000
 """The usual length of a round."""
-MOST_TURNS = 3
+MAX_TURNS = 3
 """Of all rounds, where other programs do not rest."""
 PATIENCE_S = 10.0
 """After which no other turn begins: what takes so long averages over others by itself."""
@@ -87,7 +87,7 @@ def sample_in_turns(several: Collection[Rounds], num_rounds: int) -> None:
 
 
 def sample_until_settled(
-    several: Collection[Rounds], num_rounds: int, most_turns: int = MOST_TURNS
+    several: Collection[Rounds], num_rounds: int, most_turns: int = MAX_TURNS
 ) -> float:
     """Measure rounds of several programs in turns, and all of them again until others rested.
 

@@ -89,7 +89,7 @@ def check_bytes(graph: TaskGraph, cluster: Cluster) -> int:
     return total
 
 
-def check_items(items: int, longest_ns: int, most_bytes: int, more_ns: int = 0) -> None:
+def check_items(items: int, longest_ns: int, max_bytes: int, more_ns: int = 0) -> None:
     """Check that as much as that, so many times, and `more_ns` once are within the limits.
 
     Raises
@@ -97,14 +97,14 @@ def check_items(items: int, longest_ns: int, most_bytes: int, more_ns: int = 0) 
     CostMismatchError
         It is not; the message says how many items are.
     """
-    if items * longest_ns + more_ns > MAX_PLAN_NS or items * most_bytes > MAX_PLAN_BYTES:
+    if items * longest_ns + more_ns > MAX_PLAN_NS or items * max_bytes > MAX_PLAN_BYTES:
         most = min(
-            (MAX_PLAN_NS - more_ns) // max(1, longest_ns), MAX_PLAN_BYTES // max(1, most_bytes)
+            (MAX_PLAN_NS - more_ns) // max(1, longest_ns), MAX_PLAN_BYTES // max(1, max_bytes)
         )
         more = f", and {more_ns} ns of collectives," if more_ns else ""
         raise CostMismatchError(
             f"a plan of {items} items; with times of up to {longest_ns} ns and sizes of up to "
-            f"{most_bytes} bytes for each of them{more} there can be at most {max(0, most)}"
+            f"{max_bytes} bytes for each of them{more} there can be at most {max(0, most)}"
         )
 
 

@@ -128,7 +128,7 @@ class NativeProblem:
         the device does not take."""
         self.routes = csr(routes(cluster))
         """Links of the way between each ordered pair of memories, as offsets and values."""
-        self.most_bytes = check_bytes(graph, cluster)
+        self.max_bytes = check_bytes(graph, cluster)
         """No plan of one item has more in all memories together."""
         self.longest_ns = check_times(graph, cluster, self.batch_run_ns, self.routes)
         """No plan of one item is longer."""

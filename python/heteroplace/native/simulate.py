@@ -129,7 +129,7 @@ class Simulation:
                 )
         if self._items > 1 or times:
             native = self._native
-            check_items(self._items, native.longest_ns, native.most_bytes, sum(times))
+            check_items(self._items, native.longest_ns, native.max_bytes, sum(times))
         arrays = None if self._values is None else (*self._values, ints(times))
         members = *self._links, *self._members
         core = self._native.core

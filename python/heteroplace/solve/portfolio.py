@@ -72,14 +72,14 @@ if TYPE_CHECKING:
 
 _BATCHED = "heteroplace.solve.split.batched_solver"
 """For several items."""
-_LEAST_S = 0.05
+_MIN_S = 0.05
 """Less is not worth starting an exact solver for."""
-_LEAST_TURN_SHARE = 0.1
+_MIN_TURN_SHARE = 0.1
 """Least turn of others, as a part of the time: an exact model is built before it is solved."""
-_LEAST_STALL_S = 0.2
+_MIN_STALL_S = 0.2
 _GAIN_RATIO = 5e-4
 """Smaller gains do not prolong the turns of the refinement solver; nor those of the search."""
-_LEAST_TO_LOAD_S = 0.5
+_MIN_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
 
 
@@ -257,7 +257,7 @@ class _Auto:
             stalled_s = end.stalled_s
             names = [] if self._is_over() else self._refinements(route)
             for number, name in enumerate(names):
-                turn_s = max(stalled_s, _LEAST_TURN_SHARE * self._options.time_limit_s)
+                turn_s = max(stalled_s, _MIN_TURN_SHARE * self._options.time_limit_s)
                 if not end.can_go_on:
                     turn_s = self._deadline.left_s() / (len(names) - number)
                 self._refine_while_it_gains(name, turn_s)
@@ -280,7 +280,7 @@ class _Auto:
         best, stall = self._best, None
         others = [] if best is None or search.knows(best.plan) else [best.plan]
         if patience is not None and self._options.iterations is None:
-            stall = Stall(patience, max(_LEAST_STALL_S, 2 * stalled_s))
+            stall = Stall(patience, max(_MIN_STALL_S, 2 * stalled_s))
         end = search.run(self._deadline, self._bound_ns, stall, others)
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -301,7 +301,7 @@ class _Auto:
     def _refine(self, name: str, deadline: Deadline) -> None:
         """One turn of a refinement solver; without a plan, of "cpsat", which alone needs none."""
         best = self._best
-        least = _LEAST_S if is_loaded(name) else _LEAST_TO_LOAD_S
+        least = _MIN_S if is_loaded(name) else _MIN_TO_LOAD_S
         if self._deadline.left_s() < least and best is not None:
             self._tried.append((name, None, "left out: the time is up"))
             self._exhausted.add((name, best.makespan_ns))
@@ -317,7 +317,7 @@ class _Auto:
             self._split(best, options, deadline)
         else:
             self._improve_neighbourhoods(best, deadline)
-        has_ended = deadline.left_s() > 2 * _LEAST_S or best is None
+        has_ended = deadline.left_s() > 2 * _MIN_S or best is None
         if has_ended and self._best_ns == (None if best is None else best.makespan_ns):
             self._exhausted.add((name, self._best_ns))
 

@@ -110,7 +110,7 @@ class RegisteredSolver:
         """
         self.check(options)
         if options.items > 1:
-            check_items(options.items, problem.native.longest_ns, problem.native.most_bytes)
+            check_items(options.items, problem.native.longest_ns, problem.native.max_bytes)
         if options.coarsening != COARSENINGS[0]:
             result: SolveResult = load_entry(_COARSENED)(problem, options, self)
             return result

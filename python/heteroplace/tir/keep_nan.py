@@ -12,7 +12,7 @@ NaN comes out as a number (ONNX and onnxruntime: NaN), and what went wrong befor
 On a CPU only one side gets a name, that which holds fewer names: the simplifier follows a name to
 what it stands for, wherever it is read, and took 6 s for a maximum of six tensors and 73 s for one
 of seven. Elsewhere `max` is the function of CUDA, of which no NaN comes out; there a max or min
-that holds `_MOST_NAMES` names stays.
+that holds `_MAX_NAMES` names stays.
 
 Maxima and minima over several elements (max pools, `max`, `min`) stay as they are: there the second
 form takes up to eight times as long. Whether a NaN comes out of those depends on where it stands.
@@ -30,7 +30,7 @@ from tvm import tir
 
 from heteroplace.tir.lowered_functions import with_nodes
 
-_MOST_NAMES = 4
+_MAX_NAMES = 4
 _BITS = "tir.reinterpret"
 _Extreme: TypeAlias = "tir.Max | tir.Min"
 
@@ -94,7 +94,7 @@ def _in_order(value: _Extreme) -> tir.PrimExpr:
 
 def _by_names(value: _Extreme) -> tir.PrimExpr | None:
     beats = tir.GT if isinstance(value, tir.Max) else tir.LT
-    if max(_num_names(value.a), _num_names(value.b)) >= _MOST_NAMES:
+    if max(_num_names(value.a), _num_names(value.b)) >= _MAX_NAMES:
         return None
     # Each side once: it may hold branches, which no compiler would join again.
     a, b = tir.Var("a", value.dtype), tir.Var("b", value.dtype)

@@ -24,7 +24,7 @@ _SHIFT = 3 * 2**22
 _WHOLE = (2**23, 2**24)
 """Between these floats of 32 bits are whole, and neighbours differ by 1."""
 _BYTE = "uint8"
-_MOST_BYTE = 255
+_MAX_BYTE = 255
 
 
 def rounded_bytes(functions: tvm.IRModule) -> tvm.IRModule:
@@ -43,7 +43,7 @@ def _replacement(cast: tir.Cast) -> tir.PrimExpr | None:
     if cast.dtype.partition("x")[0] != _BYTE:
         return None
     clipped = _clipped(cast.value)
-    if clipped is None or clipped[1:] != (0.0, float(_MOST_BYTE)):
+    if clipped is None or clipped[1:] != (0.0, float(_MAX_BYTE)):
         return None
     steps, zero = clipped[0], 0.0
     offset = _number(steps.b) if isinstance(steps, tir.Add) else None
@@ -55,7 +55,7 @@ def _replacement(cast: tir.Cast) -> tir.PrimExpr | None:
     if within is None or not _can_be_read(within, zero):
         return None
     value, kind = within[0], tvm.DataType(cast.value.dtype)
-    least, most = (_constant(_SHIFT + each - zero, kind) for each in (0, _MOST_BYTE))
+    least, most = (_constant(_SHIFT + each - zero, kind) for each in (0, _MAX_BYTE))
     # In this order, and hidden from `keep_nan`: a NaN is not above the least.
     within_byte = tir.Min(tir.Max(value, hidden(least)), hidden(most))
     whole = str(kind).replace("float32", "int32")
@@ -70,7 +70,7 @@ def _can_be_read(within: tuple[tir.PrimExpr, float, float], zero: float) -> bool
     value, least, most = within
     is_shifted = isinstance(value, tir.Add) and _number(value.b) == _SHIFT
     is_whole = _WHOLE[0] <= least and most < _WHOLE[1]
-    is_wide = least <= _SHIFT - zero and _SHIFT + _MOST_BYTE - zero <= most
+    is_wide = least <= _SHIFT - zero and _SHIFT + _MAX_BYTE - zero <= most
     return is_shifted and is_whole and is_wide and zero == int(zero)
 
 

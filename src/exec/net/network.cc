@@ -16,8 +16,8 @@ namespace {
 /*! \brief Between two looks of the network's thread: a part of the time since something moved, so
  * that a long wait gets longer by that part only; at least, and at most. */
 constexpr int64_t kRestPart = 16;
-constexpr int64_t kLeastRestNs = 50'000;
-constexpr int64_t kMostRestNs = 200'000;
+constexpr int64_t kMinRestNs = 50'000;
+constexpr int64_t kMaxRestNs = 200'000;
 
 /*! \brief So long the thread stays awake after a request: to be woken costs who submits the next
  * one more than its looks cost others. */
@@ -121,7 +121,7 @@ void Network::Work() {
 /*! \brief Not on the bell of submissions: who submits looks himself. */
 void Network::Rest() {
   const int64_t still_ns = NowNs() - moved_ns_.load(std::memory_order_relaxed);
-  const int64_t rest_ns = std::clamp(still_ns / kRestPart, kLeastRestNs, kMostRestNs);
+  const int64_t rest_ns = std::clamp(still_ns / kRestPart, kMinRestNs, kMaxRestNs);
   std::this_thread::sleep_for(std::chrono::nanoseconds(rest_ns));
 }
 

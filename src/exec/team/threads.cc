@@ -53,10 +53,10 @@ void GoAnywhere() {
 }
 
 void NameThread(const std::string& what) {
-  constexpr size_t kMostBytes = 15;  // of Linux
+  constexpr size_t kMaxBytes = 15;  // of Linux
   // Fails only for longer names.
   static_cast<void>(
-      pthread_setname_np(pthread_self(), ("hp " + what).substr(0, kMostBytes).c_str()));
+      pthread_setname_np(pthread_self(), ("hp " + what).substr(0, kMaxBytes).c_str()));
 }
 
 void AskForShortTurns() {

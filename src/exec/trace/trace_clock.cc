@@ -28,14 +28,14 @@ TraceClock::TraceClock(Source source)
 
 TraceClock::Moment TraceClock::Both() const {
   Moment closest{};
-  int64_t least_ns = kNever;
+  int64_t min_ns = kNever;
   for (int i = 0; i < kReadings; ++i) {
     const int64_t before_ns = NowNs();
     const int64_t ticks = NowAfterWait();
     const int64_t after_ns = NowNs();
-    if (after_ns - before_ns >= least_ns) continue;
-    least_ns = after_ns - before_ns;
-    closest = {ticks, is_counter_ ? before_ns + least_ns / 2 : ticks};
+    if (after_ns - before_ns >= min_ns) continue;
+    min_ns = after_ns - before_ns;
+    closest = {ticks, is_counter_ ? before_ns + min_ns / 2 : ticks};
   }
   return closest;
 }

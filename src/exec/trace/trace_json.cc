@@ -21,7 +21,7 @@ constexpr int kQueues = 1;
 constexpr int kRequests = 2;
 
 /*! \brief Shorter waits are not drawn: what a wait takes that was over before it began. */
-constexpr int64_t kLeastWaitNs = 100;
+constexpr int64_t kMinWaitNs = 100;
 
 /*! \brief Microseconds with three decimals, as the format counts. */
 std::string Microseconds(int64_t ns) {
@@ -182,7 +182,7 @@ class TraceWriter {
   }
 
   void WaitSlice(const TraceEvent& event) {
-    if (event.wait_ns < kLeastWaitNs) return;
+    if (event.wait_ns < kMinWaitNs) return;
     const Instruction& at = At(program_, event.queue, event.instruction);
     std::string awaited;
     for (const Wait& wait : at.waits) {

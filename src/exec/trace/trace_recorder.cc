@@ -30,9 +30,9 @@ int64_t BytesOf(const Program& program) {
 
 /*! \brief Requests to keep. \throws Error kExecution. */
 int64_t NumKept(const Program& program, std::optional<int64_t> max_requests, int max_in_flight) {
-  constexpr int64_t kMostBytes = int64_t{1} << 40;
+  constexpr int64_t kMaxBytes = int64_t{1} << 40;
   const int64_t bytes = BytesOf(program);
-  const int64_t most = kMostBytes / bytes;
+  const int64_t most = kMaxBytes / bytes;
   const int64_t asked = max_requests.value_or(std::max<int64_t>(1, kTraceBytes / bytes));
   if (asked < 1 || asked > most) {
     throw Error(ErrorKind::kExecution, "a recording of the last " + std::to_string(asked) +

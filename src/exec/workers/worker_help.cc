@@ -77,20 +77,20 @@ bool Worker::CallOpen(TeamRole role, const KernelCall& call, CallTime* time) {
     // Without help: short calls take longer with it, and would pass for long ones.
     const int64_t start_ns = NowNs();
     if (!CallIn(alone, call)) return false;
-    time->least_ns = std::min(time->least_ns, NowNs() - start_ns);
+    time->min_ns = std::min(time->min_ns, NowNs() - start_ns);
     ++time->num_timed;
     return true;
   }
-  if (time->least_ns < kLeastOpenNs) return CallIn(alone, call);
+  if (time->min_ns < kMinOpenNs) return CallIn(alone, call);
   if (closed_calls_ > 0) {
     --closed_calls_;
     return CallIn(alone, call);
   }
   if (!CallIn(role, call)) return false;
   // On a machine with other programs a helper may lose its core within a chunk, for milliseconds.
-  const bool is_lost = team_.TakeWaitNs() > std::max(kLostCoreNs, time->least_ns);
+  const bool is_lost = team_.TakeWaitNs() > std::max(kLostCoreNs, time->min_ns);
   last_closed_calls_ =
-      is_lost ? std::min(kMostClosedCalls, 2 * last_closed_calls_ + 16) : last_closed_calls_ / 2;
+      is_lost ? std::min(kMaxClosedCalls, 2 * last_closed_calls_ + 16) : last_closed_calls_ / 2;
   if (is_lost) closed_calls_ = last_closed_calls_;
   return true;
 }

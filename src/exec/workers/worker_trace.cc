@@ -42,7 +42,7 @@ void Worker::BeginTrace() {
  * nothing else to do, as from the second event on: in the middle.
  */
 void Worker::TieClocks() {
-  int64_t least_ns = kNever;
+  int64_t min_ns = kNever;
   while (tie_events_.size() < kTies) tie_events_.push_back(stream_->MakeEvent(/*is_timed=*/true));
   if (base_event_ == nullptr) base_event_ = stream_->MakeEvent(/*is_timed=*/true);
   for (std::unique_ptr<Event>& event : tie_events_) {
@@ -50,9 +50,9 @@ void Worker::TieClocks() {
     stream_->Record(event.get());
     event->HostWait();
     const int64_t after_ns = NowNs();
-    if (after_ns - before_ns >= least_ns) continue;
-    least_ns = after_ns - before_ns;
-    base_ns_ = event->HostNs().value_or(before_ns + least_ns / 2);
+    if (after_ns - before_ns >= min_ns) continue;
+    min_ns = after_ns - before_ns;
+    base_ns_ = event->HostNs().value_or(before_ns + min_ns / 2);
     std::swap(base_event_, event);
   }
 }

@@ -7,7 +7,7 @@ namespace heteroplace::list {
 
 namespace {
 
-constexpr size_t kMostTransfers = 8'000'000;  // that means are taken of
+constexpr size_t kMaxTransfers = 8'000'000;  // that means are taken of
 
 std::vector<uint8_t> AllDevices(const model::Problem& problem) {
   return std::vector<uint8_t>(static_cast<size_t>(problem.num_devices), uint8_t{1});
@@ -21,7 +21,7 @@ std::vector<uint8_t> AllDevices(const model::Problem& problem) {
 std::vector<double> MeanOfSizes(const model::Problem& problem, std::span<const double> weight,
                                 double total, int num_items) {
   const size_t count = problem.sizes.size();
-  const size_t stride = 1 + count * weight.size() / kMostTransfers;
+  const size_t stride = 1 + count * weight.size() / kMaxTransfers;
   std::vector<double> mean(count, 0.0);
   size_t last = 0;
   for (size_t size = 0; size < count;

@@ -29,8 +29,8 @@ enum class ControlTag : int64_t { kBytes, kLength, kBeat, kOrder, kReplyLength, 
 
 /*! \brief For how long a rank may be silent: not so short that nobody could hear it, nor too long
  * for the clock's numbers. */
-inline constexpr double kLeastSilenceSeconds = 1e-3;
-inline constexpr double kMostSilenceSeconds = 1e9;
+inline constexpr double kMinSilenceSeconds = 1e-3;
+inline constexpr double kMaxSilenceSeconds = 1e9;
 
 /*! \brief What a group is told at its making. */
 struct GroupOptions {

@@ -16,7 +16,7 @@ constexpr int64_t kBeatNs = 100'000'000;
 /*! \brief Beats within a limit of silence, at least. */
 constexpr int64_t kBeatsInSilence = 8;
 /*! \brief Of others' beats that are read at a time. */
-constexpr int kMostBeats = 16;
+constexpr int kMaxBeats = 16;
 /*! \brief The same once the job is over, until all have said goodbye. */
 constexpr int64_t kLastBeatNs = 1'000'000;
 
@@ -92,7 +92,7 @@ void Group::BeatOnce() {
 void Group::HearFrom(Peer* peer) {
   // So many looks also find a reason that another rank has ended the job for
   // (transports/mpi_transport.cc).
-  for (int i = 0; i < kMostBeats && !peer->is_silent; ++i) {
+  for (int i = 0; i < kMaxBeats && !peer->is_silent; ++i) {
     if (!peer->receive->Test()) continue;
     peer->heard_ns.store(NowNs());
     peer->request.store(peer->from.request);

@@ -5,7 +5,7 @@
 
 namespace heteroplace::exec {
 
-OrderSender::OrderSender(Group* group) : group_(group), places_(kMostOnTheWay) {
+OrderSender::OrderSender(Group* group) : group_(group), places_(kMaxOnTheWay) {
   for (Place& place : places_) {
     for (int rank = 0; rank < group->num_ranks(); ++rank) {
       if (rank == group->rank()) continue;

@@ -26,7 +26,7 @@ class OrderSender {
 
  private:
   /*! \brief Orders that may be on their way to one rank. */
-  static constexpr size_t kMostOnTheWay = 64;
+  static constexpr size_t kMaxOnTheWay = 64;
 
   struct Place {
     Order order;

@@ -12,11 +12,11 @@ constexpr int kMinSpacing = 8;
 constexpr int kMaxSpacing = 64;
 constexpr int kCheckpoints = 48;          // aimed at, within the limits of the spacing
 constexpr int kMinTasksToConverge = 256;  // in smaller modules a change reaches the end anyway
-constexpr int kMostTables = 1 << 17;      // in all checkpoints together, of half a KiB each
+constexpr int kMaxTables = 1 << 17;       // in all checkpoints together, of half a KiB each
 
 /*! \brief Tasks between checkpoints, each of which has a table for each resource of copies. */
 int Spacing(int num_tasks, int num_tables) {
-  const int count = std::max(1, kMostTables / std::max(1, num_tables));
+  const int count = std::max(1, kMaxTables / std::max(1, num_tables));
   return std::max(std::clamp(num_tasks / kCheckpoints, kMinSpacing, kMaxSpacing),
                   num_tasks / count);
 }

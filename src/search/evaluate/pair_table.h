@@ -19,7 +19,7 @@ class PairTable {
  public:
   PairTable(int num_tensors, size_t num_memories)
       : num_memories_(num_memories),
-        is_whole_(static_cast<size_t>(num_tensors) * num_memories <= kMostWhole),
+        is_whole_(static_cast<size_t>(num_tensors) * num_memories <= kMaxWhole),
         places_(is_whole_ ? 0 : num_tensors),
         values_(is_whole_ ? static_cast<size_t>(num_tensors) * num_memories : 0) {}
 
@@ -54,7 +54,7 @@ class PairTable {
   }
 
  private:
-  static constexpr size_t kMostWhole = size_t{1} << 21;  // pairs
+  static constexpr size_t kMaxWhole = size_t{1} << 21;  // pairs
 
   size_t Cell(int tensor, int memory) const {
     return static_cast<size_t>(tensor) * num_memories_ + static_cast<size_t>(memory);

@@ -16,9 +16,9 @@ namespace {
 
 constexpr double kEndHeat = 0.00005;   // temperature at the end, as a part of the time
 constexpr double kPriceGain = 0.15;    // relative change of a price per share taken too much
-constexpr double kMostGain = 0.5;      // logarithm of the largest change
-constexpr double kMostPrice = 1e4;     // makespans per room; beyond, times are lost in rounding
-constexpr double kMostLimit = 9e18;    // ns, less than the largest int64_t
+constexpr double kMaxGain = 0.5;       // logarithm of the largest change
+constexpr double kMaxPrice = 1e4;      // makespans per room; beyond, times are lost in rounding
+constexpr double kMaxLimit = 9e18;     // ns, less than the largest int64_t
 constexpr int kLookAhead = 1;          // checkpoints behind a segment that are evaluated with it
 constexpr int64_t kStopInterval = 64;  // evaluations between two looks at `stop`
 
@@ -77,8 +77,8 @@ class Annealer {
       const double room = static_cast<double>(std::max<int64_t>(1, goal_.limit_bytes[memory]));
       const double even = room * step / module_.num_tasks;
       price_[memory] *=
-          std::exp(std::clamp(kPriceGain * (taken - share) / even, -kMostGain, kMostGain));
-      price_[memory] = std::min(price_[memory], kMostPrice * time / room);
+          std::exp(std::clamp(kPriceGain * (taken - share) / even, -kMaxGain, kMaxGain));
+      price_[memory] = std::min(price_[memory], kMaxPrice * time / room);
     }
   }
 
@@ -199,7 +199,7 @@ class Annealer {
     if (violation > over || price > limit) return false;
     const bool is_relief = violation < over || value_.violation >= model::kUnreachablePenalty;
     const int64_t limit_ns =
-        is_relief ? list::kNever : static_cast<int64_t>(std::min(limit - price, kMostLimit));
+        is_relief ? list::kNever : static_cast<int64_t>(std::min(limit - price, kMaxLimit));
     const int64_t time = evaluator_.Try(limit_ns);
     // Of what is unreachable the last evaluation tells.
     if (time == list::kNever) {

@@ -7,7 +7,7 @@ namespace heteroplace::search {
 namespace {
 
 constexpr int64_t kLongShare = 20;  // a copy is long that takes one of so many parts of the time
-constexpr int kLeastReaders = 2;    // in one memory: a single one is moved like any task
+constexpr int kMinReaders = 2;      // in one memory: a single one is moved like any task
 
 /*! \brief The copies of one module's tensors under a layout. */
 class Copies {
@@ -47,7 +47,7 @@ class Copies {
   bool HasReaders(int tensor, int memory) const {
     const auto readers = module_.readers[tensor];
     return std::count_if(readers.begin(), readers.end(),
-                         [&](int task) { return MemoryOf(task) == memory; }) >= kLeastReaders;
+                         [&](int task) { return MemoryOf(task) == memory; }) >= kMinReaders;
   }
 
   /*! \brief Whether one of several memories is left, and all readers can do without the others. */

@@ -74,7 +74,7 @@ SHARES = {
     incumbent: ("_SHARE",),
     initial_solutions: ("INITIAL_SHARE",),
     module_plans: ("_FIRST_TRY_S",),
-    portfolio: ("_LEAST_TURN_SHARE",),
+    portfolio: ("_MIN_TURN_SHARE",),
     search_solver: ("INITIAL_SHARE",),
     split_exact: ("_SEARCH_SHARE",),
     split_solver: ("_CHAIN_SEARCH_SHARE", "_CHANNEL_SEARCH_SHARE"),

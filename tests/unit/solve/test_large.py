@@ -65,7 +65,7 @@ def test_a_large_graph_is_compared_with_few_single_devices(
 def test_heft_looks_at_as_many_devices_as_the_time_lets_it(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(initial_solutions, "_LEAST_PAIRS", 0)
+    monkeypatch.setattr(initial_solutions, "_MIN_PAIRS", 0)
     run_ns = problem.native.run_ns
     initial = InitialSolutions(problem, time_limit_s=4 * 500 / initial_solutions._PAIRS_PER_S)
     used = set(initial.heft.devices(500).tolist())

@@ -35,7 +35,7 @@ _NOT_OVER_HOSTS = {
     "remotes": "--rpc",
 }
 """What of `Extras` one process does over all devices."""
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _joined_graph(cluster: Cluster, parts: Sequence[HostPart]) -> TaskGraph:
         if part.graph.identities != first.identities or part.graph.tensors != first.tensors:
             own = {task.name for task in part.graph.tasks}
             missing = [task.name for task in first.tasks if task.name not in own]
-            named = ", ".join(missing[:_MOST_NAMED]) or "none of its tasks, but their form"
+            named = ", ".join(missing[:_MAX_NAMED]) or "none of its tasks, but their form"
             raise CostMismatchError(
                 f"host {host!r} has another model than host {cluster.hosts[0]!r}: it lacks "
                 f"{named}; give every host the same file"

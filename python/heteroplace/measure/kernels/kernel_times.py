@@ -59,7 +59,7 @@ class KernelTimes:
         """The sum over the calls."""
         return sum(self.ns)
 
-    def least_ns(self, peaks: Peaks) -> float:
+    def min_ns(self, peaks: Peaks) -> float:
         """Return the least time of all calls by the roofline, at most what they take."""
         return min(peaks.bound_ns(self.flops, self.bytes) * len(self.ns), self.total_ns)
 

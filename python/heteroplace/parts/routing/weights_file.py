@@ -18,7 +18,7 @@ FILE_BYTES = 1 << 50
 """Capacity of a file: nothing that is planned for."""
 _SIZES = (1 << 16, 1 << 20, 1 << 23)
 """Bytes of the copies that are timed."""
-_LEAST_SOURCE_BYTES, _MOST_SOURCE_BYTES = 1 << 26, 1 << 29
+_MIN_SOURCE_BYTES, _MAX_SOURCE_BYTES = 1 << 26, 1 << 29
 """What they are taken from, so that it is in no cache: twice the last one, within these limits."""
 
 
@@ -45,7 +45,7 @@ def with_weights_file(cluster: Cluster) -> Cluster:
 
 def _copy_times() -> tuple[tuple[int, int], ...]:
     """(bytes, ns) of copies from memory that is in no cache."""
-    most = min(_MOST_SOURCE_BYTES, max(_LEAST_SOURCE_BYTES, 2 * last_cache_bytes()))
+    most = min(_MAX_SOURCE_BYTES, max(_MIN_SOURCE_BYTES, 2 * last_cache_bytes()))
     source = np.ones(most, np.uint8)
     target = np.ones(_SIZES[-1], np.uint8)
     found = []

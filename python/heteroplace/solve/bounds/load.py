@@ -20,7 +20,7 @@ _WORK = 3_000_000
 """(Task, device) pairs looked at in all steps together, for many."""
 _LARGEST_SCALE = 1 << 20
 """Denominator of the integer unit weights."""
-_LEAST_SCALE = 1 << 14
+_MIN_SCALE = 1 << 14
 """With a smaller one weights are too coarse: numbers of any size are used instead."""
 _LARGEST = 1 << 62
 
@@ -41,7 +41,7 @@ class Loads:
         # Sums over all tasks of run time times weight must fit.
         largest = 2 * max(1, int(run.max(initial=0))) * max(1, len(run))
         scale = min(_LARGEST_SCALE, _LARGEST // largest)
-        is_narrow = scale >= _LEAST_SCALE
+        is_narrow = scale >= _MIN_SCALE
         weights = _unit_weights(native, run, scale if is_narrow else _LARGEST_SCALE)
         self._denominator = int(weights.sum())
         per_device = [int(weights[list(units)].sum()) for units in native.cluster.unit_ids]

@@ -16,10 +16,10 @@ _MAX_HEAD_TAIL_TASKS = 5000
 _ROUNDS, _ITERATIONS = 6, 24
 _WORK = 10_000_000
 """How often the Lagrangian bound may look at a task: some 0.2 seconds on a few devices."""
-_MOST_S = 60.0
+_MAX_S = 60.0
 
 
-def quick_bound(problem: Problem, target_ns: int = 0, time_limit_s: float = _MOST_S) -> Bound:
+def quick_bound(problem: Problem, target_ns: int = 0, time_limit_s: float = _MAX_S) -> Bound:
     """Return the best of them. Linear in the number of tasks.
 
     Parameters

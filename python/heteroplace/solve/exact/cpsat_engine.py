@@ -23,7 +23,7 @@ from heteroplace.solve.exact.one_thread import stop_until_done
 from heteroplace.solve.exact.schedule import NOT_TAKEN, Schedule
 from heteroplace.solve.problem import ProgressReport, SolveOptions
 
-_LEAST_S = 0.01
+_MIN_S = 0.01
 ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
 """What one of CP-SAT's deterministic seconds is worth in `SolveOptions.iterations`."""
 
@@ -45,7 +45,7 @@ def solve_by_cpsat(
     """
     model = CpSatModel(formulation, incumbent, deadline)
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(_LEAST_S, deadline.left_s())
+    solver.parameters.max_time_in_seconds = max(_MIN_S, deadline.left_s())
     solver.parameters.num_search_workers = options.threads
     solver.parameters.random_seed = options.seed
     if options.iterations is not None:

@@ -18,7 +18,7 @@ from heteroplace.model.graph import TaskGraph
 
 MAX_ROW_TASKS = 60
 """In larger graphs only the rows from the begin and to the end are given: pairs are too many."""
-_LEAST_BETWEEN = 2
+_MIN_BETWEEN = 2
 """Fewer tasks between a pair are a path."""
 
 
@@ -48,7 +48,7 @@ def load_rows(graph: TaskGraph) -> Iterator[LoadRow]:
             continue
         for other in _members(before[task]):
             between = before[task] & after[other]
-            if between.bit_count() >= _LEAST_BETWEEN:
+            if between.bit_count() >= _MIN_BETWEEN:
                 yield LoadRow(other, task, _members(between))
 
 

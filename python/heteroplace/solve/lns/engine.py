@@ -37,14 +37,14 @@ _PER_ROUND = 8
 _FIRST_LIMIT = 0.1
 """Deterministic seconds of CP-SAT for a neighbourhood, to begin with."""
 _MAX_LIMIT = 30.0
-_LEAST_LIMIT = 0.01
+_MIN_LIMIT = 0.01
 _MIN_SIZE, _FIRST_SIZE, _MAX_SIZE = 10, 50, 300
 """Number of tasks that may move in a neighbourhood."""
 _GROWTH = 1.25
 """Factor of the size where all are solved to the end, and its inverse where most are not."""
 _MAX_DRAWS = 20
 """Draws for one place in a round; most fail where all neighbourhoods were tried."""
-_LEAST_GAIN_RATIO = 1e-6
+_MIN_GAIN_RATIO = 1e-6
 """Share of the makespan that a neighbourhood must gain."""
 
 _Tried = dict[SubProblem, float]
@@ -181,7 +181,7 @@ class NeighbourhoodSearch:
             or not len(self._best)
             or self._best.makespan_ns <= self._bound_ns
             or self._deadline.is_over()
-            or self._left_deterministic_s() < _LEAST_LIMIT
+            or self._left_deterministic_s() < _MIN_LIMIT
         )
 
     def _left_deterministic_s(self) -> float:
@@ -201,7 +201,7 @@ class NeighbourhoodSearch:
         limit = min(self._limit, self._left_deterministic_s() / len(cuts))
         outcomes = self._pool.solve(self._lists, cuts, limit, self._least_ns, self._deadline)
         self._num_neighbourhoods += len(outcomes)
-        self._deterministic_s += sum(max(_LEAST_LIMIT, one.deterministic_s) for one in outcomes)
+        self._deterministic_s += sum(max(_MIN_LIMIT, one.deterministic_s) for one in outcomes)
         self._learn(outcomes, limit)
         changes = [(one.cut, one.solution) for one in outcomes if one.solution is not None]
         changes.sort(key=lambda change: -change[1].gain_ns)
@@ -220,7 +220,7 @@ class NeighbourhoodSearch:
         """What one must gain: a share of a large plan, since there are better ones to find."""
         if len(self._best.run_positions) <= _MAX_SIZE:
             return 1
-        return max(1, round(_LEAST_GAIN_RATIO * self._best.makespan_ns))
+        return max(1, round(_MIN_GAIN_RATIO * self._best.makespan_ns))
 
     def _plan_of(self, native_plan: NativePlan) -> Callable[[], Plan]:
         native = self._lists.problem.native

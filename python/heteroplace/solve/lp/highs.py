@@ -29,7 +29,7 @@ by its tolerance is rounded and then refused); another factor avoids it."""
 _NODES_UP = "Solution limit reached"
 """What HiGHS says when the limit of nodes came before any solution; scipy knows no status for it,
 and gives no bound."""
-_LEAST_S = 0.01
+_MIN_S = 0.01
 
 
 class HighsEngine:
@@ -117,7 +117,7 @@ class _Call:
             # The presolve of HiGHS 1.12 (scipy 1.17) loses solutions: it calls worse ones optimal
             # and feasible programs infeasible (https://github.com/ERGO-Code/HiGHS/issues/2432).
             "presolve": False,
-            "time_limit": max(_LEAST_S, time_limit_s),
+            "time_limit": max(_MIN_S, time_limit_s),
             "mip_rel_gap": self._limits.gap_ratio,
         }
         if self._limits.node_limit is not None:

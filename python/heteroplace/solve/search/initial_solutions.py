@@ -44,7 +44,7 @@ _LARGE = 10_000
 _PAIRS_PER_S = 2_500_000
 """Pairs of task and device that HEFT looks at, for each second of the time limit: in a quarter of
 it."""
-_LEAST_PAIRS = 100_000
+_MIN_PAIRS = 100_000
 """Whatever the time limit: it takes 10 ms."""
 _MAX_TASKS_TO_MEND = 1_000
 """Beyond, mending HEFT's plan takes the time of the search itself."""
@@ -87,7 +87,7 @@ class InitialSolutions:
     def _heft_devices(self) -> list[int]:
         run_ns = self._problem.native.run_ns
         num_tasks, num_devices = run_ns.shape
-        pairs = max(_LEAST_PAIRS, self._time_limit_s * _PAIRS_PER_S)
+        pairs = max(_MIN_PAIRS, self._time_limit_s * _PAIRS_PER_S)
         count = pairs / max(1, num_tasks)
         if count >= num_devices:
             return list(range(num_devices))

@@ -27,7 +27,7 @@ LONG_PATIENCE_PER_TASK = 10 * PATIENCE_PER_TASK
 """And one that nothing follows: late gains are rare, not impossible."""
 MAX_TASKS_TO_BOUND = 10_000
 """Above, the search's own bounds have to do: others would take as long as its first rounds."""
-_LEAST_S = 0.01
+_MIN_S = 0.01
 PLAN_S_PER_TASK = 4e-6
 """What turning the result into a plan takes."""
 PLAN_S_PER_COPY = 1e-5
@@ -106,7 +106,7 @@ class SearchRun:
             report(options, "search", begin, best_ns, found_bound_ns)
 
         found = self._search.run(
-            max(_LEAST_S, deadline.left_s()),
+            max(_MIN_S, deadline.left_s()),
             bound_ns=bound_ns,
             stall=stall,
             plans=plans,

@@ -30,7 +30,7 @@ MAX_SIZES = 2
 """Batch sizes that are tried, those that promise the shortest makespan."""
 _SOLVE_SHARE = 0.4
 """Of the time that is left, for the placement; the rest is for dispatching and the next size."""
-LEAST_TO_PROVE_S = 0.5
+MIN_TO_PROVE_S = 0.5
 """Time of a placement from which on programmes are solved for it: they overrun less."""
 _THROUGHPUT = "throughput"
 _ITERATIONS_SHARE = 8
@@ -59,7 +59,7 @@ def pipelined(
             time_limit_s=max(1e-3, share * deadline.left_s()),
             iterations=None if iterations is None else max(1, iterations // _ITERATIONS_SHARE),
         )
-        has_time = iterations is not None or asked.time_limit_s >= LEAST_TO_PROVE_S
+        has_time = iterations is not None or asked.time_limit_s >= MIN_TO_PROVE_S
         solve = ThroughputSolver().solve if has_time else find_throughput
         try:
             found = solve(batch_problem(problem, size), asked)

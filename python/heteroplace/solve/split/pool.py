@@ -10,8 +10,8 @@ from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.one_thread import Effort, Stopper, stop_until_done
 from heteroplace.solve.split.exact import Proof
 
-_LEAST_S = 0.05
-_LEAST_DETERMINISTIC_S = 1e-3
+_MIN_S = 0.05
+_MIN_DETERMINISTIC_S = 1e-3
 """What a solve counts at least, so that every budget ends."""
 _SHARE = 0.5
 """Share of what is left of the budget that one round may use."""
@@ -43,7 +43,7 @@ class Pool:
         """Say whether the budget is used up."""
         limit = self.budget.deterministic_s
         is_used = limit is not None and self._used_s >= limit
-        return self.was_interrupted or is_used or self.left_s() <= _LEAST_S
+        return self.was_interrupted or is_used or self.left_s() <= _MIN_S
 
     def left_s(self) -> float:
         """Return the seconds until the deadline."""
@@ -73,7 +73,7 @@ class Pool:
             share = _SHARE if len(jobs) > budget.threads else 1.0
             until = budget.deadline
             if deterministic is None:
-                until = until.within(max(_LEAST_S, self.left_s() / turns * share))
+                until = until.within(max(_MIN_S, self.left_s() / turns * share))
             return jobs[index](Effort(until, deterministic, budget.seed), self._stopper)
 
         with ThreadPoolExecutor(budget.threads) as executor:
@@ -88,5 +88,5 @@ class Pool:
                 self.was_interrupted = True
                 stop_until_done(self._stopper.stop, futures)
         proofs = [future.result() for future in futures]
-        self._used_s += sum(max(proof.deterministic_s, _LEAST_DETERMINISTIC_S) for proof in proofs)
+        self._used_s += sum(max(proof.deterministic_s, _MIN_DETERMINISTIC_S) for proof in proofs)
         return proofs

@@ -38,11 +38,11 @@ PRICES = "prices"
 SLACK = 1e-9
 """Relative error allowed for sums of the relaxation: above (terms of the sum) * 2^-52."""
 _FIRST_BOX = 0.3
-_LEAST_BOX = 1e-7
+_MIN_BOX = 1e-7
 _GAIN_RATIO = 1e-5
 """The search for prices ends when the planes promise less, relative to the bound."""
 _MAX_PLANES = 600
-_LEAST_WEIGHT = 1e-6
+_MIN_WEIGHT = 1e-6
 _SPARE_RATIO = 0.012
 """Part of each memory that the combination leaves free, where that is possible."""
 _SPARE_BOX = 1.0
@@ -126,7 +126,7 @@ class _PriceSearch:
                 break
             point, promised, _ = self._master(center, box)
             gain = promised - value
-            if gain <= _GAIN_RATIO * abs(promised) or box < _LEAST_BOX:
+            if gain <= _GAIN_RATIO * abs(promised) or box < _MIN_BOX:
                 # The bound is concave: what is not gained in a large box is nowhere.
                 if box >= _FIRST_BOX:
                     break
@@ -204,7 +204,7 @@ class _PriceSearch:
         for plane in self._planes:
             plane[self._num_resources :] += _SPARE_RATIO
         _, _, weights = self._master(center, max(10 * box, _SPARE_BOX))
-        chosen = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] > _LEAST_WEIGHT]
+        chosen = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] > _MIN_WEIGHT]
         combination = []
         for index in chosen[:_MAX_COMBINED]:
             self._relaxation.evaluate(self._points[index])

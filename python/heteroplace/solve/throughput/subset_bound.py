@@ -47,7 +47,7 @@ _MEMORY = 0.7
 _PRICE_PART = 0.25
 """Of the mean profit per ns, what a ns is worth that rounding takes off a load. As spare time is
 given back at the same price, with the whole of it no subset would beat the empty one."""
-_LEAST_STEP = 0.002
+_MIN_STEP = 0.002
 """Of the sum of all profits."""
 
 
@@ -155,7 +155,7 @@ class _ProfitSearch:
             length = float(direction @ direction)
             if length == 0:
                 break
-            step = shrink * max(float(most[at]) - 1.0, _LEAST_STEP) / length
+            step = shrink * max(float(most[at]) - 1.0, _MIN_STEP) / length
             self.profit = np.maximum(0.0, self.profit + step * direction)
         self.profit = kept
         return SubsetBound(self._bound_ns(), evaluations)

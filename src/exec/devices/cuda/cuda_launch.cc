@@ -229,12 +229,12 @@ CudaFunction LoadedFunctions::LoadFunction(CudaModule module,
   cuda_.Check(TheDriver().FuncGetAttribute(&own_bytes, kFunctionSharedBytes, code), what,
               "cuFuncGetAttribute");
   if (function.HasDynamicShared()) {
-    int most_bytes = 0;
-    cuda_.Check(cuda_.DeviceGetAttribute(&most_bytes, kMaxSharedBytesOptIn, device_), what,
+    int max_bytes = 0;
+    cuda_.Check(cuda_.DeviceGetAttribute(&max_bytes, kMaxSharedBytesOptIn, device_), what,
                 "cudaDeviceGetAttribute");
-    most_bytes = std::max(most_bytes - own_bytes, 0);
-    cuda_.Check(TheDriver().FuncSetAttribute(code, kFunctionMaxDynamicSharedBytes, most_bytes),
-                what, "cuFuncSetAttribute");
+    max_bytes = std::max(max_bytes - own_bytes, 0);
+    cuda_.Check(TheDriver().FuncSetAttribute(code, kFunctionMaxDynamicSharedBytes, max_bytes), what,
+                "cuFuncSetAttribute");
   }
   return code;
 }

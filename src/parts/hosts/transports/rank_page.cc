@@ -35,7 +35,7 @@ struct FutexWait {
 constexpr long kFutexWaitMany = 449;
 constexpr uint32_t kFutexOf32Bits = 2;
 /*! \brief Most words of one call. */
-constexpr size_t kMostWords = 128;
+constexpr size_t kMaxWords = 128;
 /*! \brief Between two looks where the system has no such call. */
 constexpr int64_t kLookNs = 10'000'000;
 
@@ -157,7 +157,7 @@ void WaitForPages(const RankPage& own, uint32_t heard, const std::vector<const O
                   int64_t deadline_ns) {
   std::vector<FutexWait> words;
   const auto add = [&](const std::atomic<uint32_t>& word, uint32_t seen) {
-    if (words.size() == kMostWords) return;
+    if (words.size() == kMaxWords) return;
     words.push_back({seen, reinterpret_cast<uint64_t>(&word), kFutexOf32Bits, 0});
   };
   add(own.calls, heard);

@@ -16,7 +16,7 @@ from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.split.batched_shares import AUTO_SHARES, DIVI_SHARES
 from heteroplace.solve.split.pipelined import (
-    LEAST_TO_PROVE_S,
+    MIN_TO_PROVE_S,
     batch_problem,
     pipelined,
     promising_sizes,
@@ -122,9 +122,9 @@ def test_a_pipeline_in_little_time_solves_no_programme(monkeypatch: pytest.Monke
     monkeypatch.setattr(throughput, "solve_assignment", noted)
     problem = nodes((3, 5, 4, 2))
     timed = replace(OPTIONS, iterations=None, items=4)
-    list(pipelined(problem, timed, Deadline.after(LEAST_TO_PROVE_S)))
+    list(pipelined(problem, timed, Deadline.after(MIN_TO_PROVE_S)))
     assert not asked
-    list(pipelined(problem, timed, Deadline.after(100 * LEAST_TO_PROVE_S)))
+    list(pipelined(problem, timed, Deadline.after(100 * MIN_TO_PROVE_S)))
     assert asked
 
 

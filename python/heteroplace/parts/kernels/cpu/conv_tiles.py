@@ -31,7 +31,7 @@ _POSITIONS = {32: {2: 10, 3: 7, 1: 16}, 16: {4: 3, 3: 4, 2: 6, 1: 12}}
 elements of a map sums are in registers. Beside the sums these hold the elements, or a vector of the
 filter for each block, whichever are fewer, and of 16 one of the others at a time. Sums for which
 there is no register are in memory, and the tile takes twice as long."""
-_MOST_POSITIONS = {32: 28, 16: 12}
+_MAX_POSITIONS = {32: 28, 16: 12}
 """Of one block, where no fewer divide the columns; of 16 registers more are not held."""
 _ENOUGH_SUMS = {32: 14, 16: 8}
 """An addition takes four cycles, and two begin in each; what is more saves little."""
@@ -79,7 +79,7 @@ def conv_tile(blocks: int, height: int, width: int, registers: int) -> Tile:
             rows = largest_divisor(height, most // width) if columns == width else 1
             tiles.append(Tile(together, rows, columns))
     if tiles[-1].sums * 2 <= positions[1]:
-        columns = largest_divisor(width, _MOST_POSITIONS[registers])
+        columns = largest_divisor(width, _MAX_POSITIONS[registers])
         tiles.append(Tile(1, 1, columns))
     return max(tiles, key=lambda each: min(each.sums, enough))
 

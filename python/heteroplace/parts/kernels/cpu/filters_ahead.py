@@ -33,7 +33,7 @@ _PAGES = 4
 """In how many memory is asked at once, each of which the processor goes on with by itself, as in
 `register_tiles`: 4 to 8 % of kernels with filters of 4 MB and more for maps of 7 x 7 (Intel Xeon,
 family 6, model 167)."""
-_LEAST_LINES = 0.5
+_MIN_LINES = 0.5
 """That a part has: of fewer, tiles are so many that the first one is little of the time."""
 _TO_READ, _SECOND_CACHE, _OF_DATA = 0, 2, 1
 """Arguments of LLVM's prefetch."""
@@ -152,7 +152,7 @@ class _Asking:
         items = steps * int(loop.extent) * filters.vectors * filters.lanes
         lines = items / _LINE_ITEMS / (steps * shares)
         size = prod(int(extent) for extent in filters.buffer.shape) * _ITEM_BYTES
-        if shares < 2 or size <= _CACHED_BYTES or lines < _LEAST_LINES:
+        if shares < 2 or size <= _CACHED_BYTES or lines < _MIN_LINES:
             return []
         here = {loop.loop_var: loop.min, **{axis.place: 0 for axis in read}}
         begin = tir.stmt_functor.substitute(filters.first, here) + items

@@ -49,10 +49,10 @@ _SMALL_BLOCK_BYTES, _BLOCK_BYTES = 2**15, 2**22
 """Of the left matrix, in a block: where the right one stays in the cache, and where it does not."""
 _ASKED_BYTES = 2**18
 """A right matrix of no more is in the second cache before it would come by being asked for."""
-_MOST_PLACES = {1: 384, 2: 768, 5: 1536}
+_MAX_PLACES = {1: 384, 2: 768, 5: 1536}
 """In depth, of a panel's part that is read before tiles ask for more, by least tiles of a block:
 what is asked for too early takes turns with what is read in the second cache."""
-_MOST_TOGETHER, _MIN_GROUPS = 4, 8
+_MAX_TOGETHER, _MIN_GROUPS = 4, 8
 """Of panels that few rows read side by side: one alone has fewer sums than an addition takes
 cycles, and its memory comes a page at a time. Groups of them are what several cores share."""
 _SUMS_TOGETHER = {64: 18}
@@ -208,7 +208,7 @@ class TiledProduct(NamedTuple):
         if not self.is_asked_for or self.has_few_panels:
             return self.depth
         tiles = self.tiling().tiles
-        most = max(most for least, most in _MOST_PLACES.items() if least <= tiles)
+        most = max(most for least, most in _MAX_PLACES.items() if least <= tiles)
         found = max(each for each in range(1, most + 1) if self.depth % each == 0)
         return found if 3 * found >= most else self.depth
 
@@ -222,7 +222,7 @@ class TiledProduct(NamedTuple):
         if self.rows > 1 and not self._is_from_memory:
             return 1
         most = _SUMS_TOGETHER.get(vector_bytes(), 12) // (self.rows * self.width // self.lanes)
-        return max(1, min(_MOST_TOGETHER, most, -(-self.panels // _MIN_GROUPS)))
+        return max(1, min(_MAX_TOGETHER, most, -(-self.panels // _MIN_GROUPS)))
 
     def compute(
         self,

@@ -43,7 +43,7 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 _EXP_LEAST, _EXP_MOST = -104.0, 89.0
 """Beyond, exp is 0 and infinite in 32 bits."""
-_EXP_OR_ZERO, _LEAST_OF_SOFTMAX = "exp_or_zero", -87.33
+_EXP_OR_ZERO, _MIN_OF_SOFTMAX = "exp_or_zero", -87.33
 """Just above the logarithm of the least normal number. A quotient by the sum of a row of n numbers
 is no normal one only within log(n) of it."""
 _MANTISSA_BITS, _EXPONENT_BIAS = 23, 127
@@ -113,8 +113,8 @@ def _exp(f: LlvmFunction, x: Name) -> Name:
 def _exp_or_zero(f: LlvmFunction, x: Name) -> Name:
     # TVM tells LLVM that there are no NaNs, so LLVM may turn a comparison of floats around: compare
     # bits. Those of negative numbers grow from -0 to -infinity, and those of NaNs are above.
-    above_least = f.integers("sub", f.bits(x), _signed(_bits(_LEAST_OF_SOFTMAX) + 1))
-    num_below = _bits(-math.inf) - _bits(_LEAST_OF_SOFTMAX)
+    above_least = f.integers("sub", f.bits(x), _signed(_bits(_MIN_OF_SOFTMAX) + 1))
+    num_below = _bits(-math.inf) - _bits(_MIN_OF_SOFTMAX)
     return f.select(f.integer_below(above_least, num_below), f.number(0), _exp(f, x))
 
 

@@ -51,7 +51,7 @@ _MIN_CHUNKS = 4
 """That several cores can share."""
 _EVEN_CHUNKS = 8
 """Of which one more or less for a core is little."""
-_MOST_ADDED = 4
+_MAX_ADDED = 4
 """Tiles that a row may have more than are stored, for tiles whose sums fill the registers."""
 _ENOUGH_SUMS, _TILE_SUMS = 8, 2
 """How many a tile takes the time of at least, and beside its own."""
@@ -274,7 +274,7 @@ def _tiles(form: Form, blocks: int, height: int, width: int) -> tuple[int, int]:
         sums = conv_tile(blocks, rows, number, registers).sums
         return number * (max(sums, _ENOUGH_SUMS) + _TILE_SUMS) / sums
 
-    return rows, min(range(columns, columns + _MOST_ADDED), key=work)
+    return rows, min(range(columns, columns + _MAX_ADDED), key=work)
 
 
 def _schedule(schedule: te.Schedule, whole: te.Tensor, result: te.Tensor) -> None:

@@ -36,9 +36,9 @@ from heteroplace.relay.expressions import (
     static_shape,
 )
 
-_MOST_GROWTH = 1.6
+_MAX_GROWTH = 1.6
 """Channels with zeros to those without, of maps of more than an element."""
-_MOST_GROWTH_OF_POINTS = 4.0
+_MAX_GROWTH_OF_POINTS = 4.0
 _SMALL = 4096
 """Elements of a value that may be cut or padded when the network runs."""
 _FROM_THE_RIGHT = 3
@@ -177,7 +177,7 @@ class _Padding:
         for node in self._parent:
             shape = self._values[node].shape
             is_point = shape[2:] == (1, 1)
-            most = _MOST_GROWTH_OF_POINTS if is_point else _MOST_GROWTH
+            most = _MAX_GROWTH_OF_POINTS if is_point else _MAX_GROWTH
             if shape[1] + self._growth(node) > most * shape[1]:
                 yield node
 

@@ -36,15 +36,15 @@ _BLOCKED = re.compile(r"NCHW(\d+)c")
 _OPS = ("nn.contrib_conv2d_NCHWc",)
 _MOVES = ("layout_transform", "nn.pad")
 """Between data and a convolution."""
-_LEAST_CHANNELS = 32
+_MIN_CHANNELS = 32
 """Of fewer the transforms take as long as is saved."""
-_MOST_FILTERS = 1400
+_MAX_FILTERS = 1400
 """For each element of a map: more take longer to read than is saved."""
-_LEAST_LARGE_AREA = 400
+_MIN_LARGE_AREA = 400
 """Of maps for which it pays to read filters that are four times as large."""
-_MOST_DATA_CHANNELS = 512
+_MAX_DATA_CHANNELS = 512
 """Of tiles of 4 x 4: so many stay within 5e-6 of the largest output, twice as many did not."""
-_LEAST_SAVED = {4: 2.5, 2: 1.6}
+_MIN_SAVED = {4: 2.5, 2: 1.6}
 """Products, by tile; tiles hang over the edge of a map."""
 
 
@@ -57,13 +57,13 @@ def winograd_tile(data_channels: int, channels: int, height: int, width: int) ->
     [0, 4, 4, 2, 0]
     """
     area = height * width
-    if min(data_channels, channels) < _LEAST_CHANNELS or (
-        data_channels * channels > _MOST_FILTERS * area
+    if min(data_channels, channels) < _MIN_CHANNELS or (
+        data_channels * channels > _MAX_FILTERS * area
     ):
         return 0
-    is_large = area >= _LEAST_LARGE_AREA and data_channels <= _MOST_DATA_CHANNELS
+    is_large = area >= _MIN_LARGE_AREA and data_channels <= _MAX_DATA_CHANNELS
     tiles = (4, 2) if is_large else (2,)
-    return next((t for t in tiles if _saved(t, height, width) >= _LEAST_SAVED[t]), 0)
+    return next((t for t in tiles if _saved(t, height, width) >= _MIN_SAVED[t]), 0)
 
 
 def _saved(tile: int, height: int, width: int) -> float:

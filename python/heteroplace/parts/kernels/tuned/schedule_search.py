@@ -25,7 +25,7 @@ from heteroplace.parts.kernels.tuned.tuned_schedules import Schedules
 
 TRIALS_OF_ROUND = 8
 _SEED_DIGITS = 7
-_LEAST_SHARE = 0.05
+_MIN_SHARE = 0.05
 """Of a kernel's time, that may be left to gain even on the roofline."""
 
 
@@ -50,7 +50,7 @@ class Searched:
     own: Kernel
     call: KernelCall
     """The first one of it."""
-    least_ns: float
+    min_ns: float
     """Of all calls, by the roofline."""
     known: Tuning | None
     """What the store had."""
@@ -76,7 +76,7 @@ class Searched:
     def priority(self) -> float:
         """What is left to gain, in ns, per round; a roofline is never known to the last."""
         now_ns = self.times.total_ns * min(1.0, self.ratio)
-        return max(_LEAST_SHARE * now_ns, now_ns - self.least_ns) / (1 + self.rounds)
+        return max(_MIN_SHARE * now_ns, now_ns - self.min_ns) / (1 + self.rounds)
 
 
 NO_SPACE = "TVM's rules have no schedule for it"
@@ -102,8 +102,8 @@ def searched_kernels(
         assert kernel.function is not None  # it was lowered here
         tuning = known.get(tuning_digest(kernel.function))
         best = tuning.found if tuning is not None else ""
-        least_ns = each.least_ns(peaks)
-        found.append(Searched(each, kernel, first[each.symbol], least_ns, tuning, best))
+        min_ns = each.min_ns(peaks)
+        found.append(Searched(each, kernel, first[each.symbol], min_ns, tuning, best))
     return found
 
 

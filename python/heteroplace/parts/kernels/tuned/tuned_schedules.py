@@ -30,7 +30,7 @@ _UNROLLED = (0, 16, 64)
 LLVM 10 many seconds to compile, in which others could be tried."""
 _SHARE_OF_CHANGES = 0.75
 """Of draws, once there is a schedule to change."""
-_MOST_FAILURES = 8
+_MAX_FAILURES = 8
 """In a row, after which there are no more draws."""
 _FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, IndexError)
 """By which TVM says that steps do not fit: its own error is a RuntimeError."""
@@ -85,7 +85,7 @@ class Schedules:
         """
         chance = random.Random(seed)
         num_failures = 0
-        while num_failures < _MOST_FAILURES:
+        while num_failures < _MAX_FAILURES:
             trace = None
             if best and chance.random() < _SHARE_OF_CHANGES:
                 trace = self._changed(best, chance)

@@ -32,7 +32,7 @@ class Outlook:
     @property
     def gain_ns(self) -> int:
         """The most that better kernels could gain, if all were on the roofline."""
-        return round(self.total_ns - sum(each.least_ns(self.peaks) for each in self.kernels))
+        return round(self.total_ns - sum(each.min_ns(self.peaks) for each in self.kernels))
 
     def text(self, max_rows: int = MAX_ROWS) -> str:
         """Return a table of the costliest kernels, and what is left to gain."""

@@ -10,7 +10,7 @@ from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.parts.onnx.converters.call import OnnxCall, const, dtype_name, dtype_of
 
-_LEAST_DEVIATION = 1e-9
+_MIN_DEVIATION = 1e-9
 """That MeanVarianceNormalization adds to a standard deviation, in the standard's definition."""
 
 
@@ -75,5 +75,5 @@ def mean_variance_normalization(call: OnnxCall) -> relay.Expr:
     axes = [int(axis) for axis in call.attributes.get("axes", (0, 2, 3))]
     centred = relay.subtract(data, relay.mean(data, axis=axes, keepdims=True))
     variance = relay.mean(relay.multiply(centred, centred), axis=axes, keepdims=True)
-    deviation = relay.add(relay.sqrt(variance), const(_LEAST_DEVIATION, dtype))
+    deviation = relay.add(relay.sqrt(variance), const(_MIN_DEVIATION, dtype))
     return relay.divide(centred, deviation)

@@ -48,7 +48,7 @@ from heteroplace.parts.parallel.transforms.strategy import Strategy, rewrite
 KERNELS_OF_BEST = 5
 """So many of the best degrees at least are costed again, each by its own kernels, and all that are
 faster by fitted costs than the best of these, up to the next number."""
-_MOST_KERNELS = 12
+_MAX_KERNELS = 12
 _SIZES = 3
 """Numbers of rows that are measured for each number of lanes."""
 
@@ -161,7 +161,7 @@ def _planned(
     num_best = max(KERNELS_OF_BEST, options.most_run)
     first = [row.degrees for row in best[:num_best]]
     models = plan_models(source, first, cluster, options)
-    for row in best[num_best : max(num_best, _MOST_KERNELS)]:
+    for row in best[num_best : max(num_best, _MAX_KERNELS)]:
         fastest_ns = min(each.solution.predicted_ns for each in models)
         if (row.makespan_ns or 0) >= fastest_ns:
             break

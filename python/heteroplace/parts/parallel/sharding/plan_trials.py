@@ -22,7 +22,7 @@ from heteroplace.stats import median
 NUM_ROUNDS = 21
 """In each, the programs run one after the other."""
 _TURN_NS = 40_000_000
-_LEAST_RUNS = 2
+_MIN_RUNS = 2
 _SHARE_OF_MEMORY = 2
 """One byte in so many of a memory is for programs in turns; what builds them has the rest."""
 
@@ -114,4 +114,4 @@ def _side_by_side(models: Sequence[ShardedModel]) -> list[ShardedModel]:
 def _turn_ns(executor: Executor) -> float:
     """The median of some runs, after two that are not counted."""
     *_, run_ns = executor.benchmark(2)
-    return median(executor.benchmark(max(_LEAST_RUNS, _TURN_NS // max(1, run_ns))))
+    return median(executor.benchmark(max(_MIN_RUNS, _TURN_NS // max(1, run_ns))))

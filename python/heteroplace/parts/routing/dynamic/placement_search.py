@@ -30,7 +30,7 @@ NUM_STARTS = 8
 _NUM_KICKS = 24
 _KICKED_SHARE = 0.3
 """Of a layer's members that change their memory before the search goes on from the best one."""
-_LEAST_GAIN = 1e-9
+_MIN_GAIN = 1e-9
 """As a part of the objective: less is rounding."""
 
 
@@ -52,7 +52,7 @@ def search_placement(
     for index in range(NUM_STARTS + _NUM_KICKS):
         if index and deadline.is_over():
             break
-        if best is not None and objective(problem, best) <= bound * (1 + _LEAST_GAIN):
+        if best is not None and objective(problem, best) <= bound * (1 + _MIN_GAIN):
             break
         if index == 0:
             begin = start
@@ -104,7 +104,7 @@ class _Search:
     def is_less(self, one: BranchMemories, other: BranchMemories) -> bool:
         """Whether a placement costs less, by more than rounding."""
         before = objective(self._problem, other)
-        return objective(self._problem, one) < before * (1 - _LEAST_GAIN)
+        return objective(self._problem, one) < before * (1 - _MIN_GAIN)
 
     def improved(self, placement: BranchMemories) -> BranchMemories:
         """Place layers in turns, then exchange members, until neither pays."""
@@ -186,7 +186,7 @@ class _Search:
         layer = problem.layers[index]
         costs = self._costs(index, placement)
         now = np.array(members)
-        slack = _LEAST_GAIN * max(1.0, objective(problem, tuple(placement)))
+        slack = _MIN_GAIN * max(1.0, objective(problem, tuple(placement)))
         weighs = bool(layer.load_ns) or bool(problem.memory_bytes and layer.weight_bytes)
         if not weighs:
             # delta[e, f]: e and f, of different memories, exchange their places; that is all that a
