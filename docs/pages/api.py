@@ -18,7 +18,7 @@ _MODULES = {
     "": ("errors", "frontends", "hetero_place", "loading", "options", "place_options", "registry",
          "stats", "tvm_bridge"),
     "demo": ("networks",),
-    "lower": ("executable",),
+    "lower": ("executable", "kernel_provider"),
     "coarsen": ("breakpoints", "coarse", "fusion_rules", "topo"),
     "solve": ("feasibility", "judge", "objective", "plan_in", "plan_reasons", "portfolio",
               "problem", "refinement", "network_solution", "solvers"),

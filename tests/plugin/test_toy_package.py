@@ -117,9 +117,40 @@ except heteroplace.HeteroPlaceError as err:
     assert "costs='flops' is none" in message
 
 
+MODEL = """#[version = "0.0.5"]
+def @main(%x: Tensor[(1, 4), float32]) { nn.relu(negative(negative(%x))) }
+"""
+
+
+@pytest.mark.relay
+def test_its_front_end_reads_a_file_and_its_kernels_run(site: Path) -> None:
+    pytest.importorskip("tvm.relay")
+    (site / "model.relay").write_text(MODEL)
+    words = ["--cluster", "local", "--costs", "estimate", "-o", "model.so"]
+    made = run(site, "compile", "model.relay", *words)
+    assert made.returncode == 0, made.stderr
+    program = """
+import numpy as np
+import heteroplace
+executor = heteroplace.load("model.so")
+print(*executor.run(x=np.float32([[-1, 0, 2, 3]])))
+library = open("model.so", "rb").read()
+print(b"fused_nn_relu" in library, b"fused_negative" in library)
+"""
+    begin = f"import os\nos.chdir({str(site)!r})\n"
+    numbers, kernels = run_program(site, begin + program).splitlines()
+    assert numbers == "[[0. 0. 2. 3.]]"
+    assert kernels == "True False"
+
+
 def test_the_doctor_names_the_package_of_each_plugin(site: Path) -> None:
     rows = {each["name"]: each for each in json.loads(run(site, "doctor", "--json").stdout)}
-    for name in ("fastest-device in heteroplace.solvers", "count-tasks in heteroplace.commands"):
+    for name in (
+        "fastest-device in heteroplace.solvers",
+        "count-tasks in heteroplace.commands",
+        "relay-text in heteroplace.frontends",
+        "no-double-negation in heteroplace.kernel_providers",
+    ):
         assert (rows[name]["state"], rows[name]["found"]) == ("ok", "heteroplace-toy 1.0")
 
 
@@ -192,6 +223,6 @@ def test_the_page_shows_the_files_of_the_package() -> None:
     files = [path.read_text() for path in TOY.rglob("*.py")] + [
         (TOY / "pyproject.toml").read_text()
     ]
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     for block in blocks:
         assert any(block in text for text in files), block
