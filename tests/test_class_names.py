@@ -29,7 +29,6 @@ def shared_names(package: Path) -> set[str]:
     names = Counter(
         node.name
         for path in package.rglob("*.py")
-        if path.relative_to(package).parts[0] != "bench"
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
