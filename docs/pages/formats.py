@@ -20,11 +20,11 @@ def format_pages() -> dict[str, str]:
     """Return the text of each page by its name."""
     pages = {f"formats/{name}.md": _page(name) for name in schema_names()}
     pages["formats/index.md"] = (
-        "# File formats\n\nThese files are JSON, read by one reader that reports all faults at "
-        "once (`heteroplace check FILE`). The schemas are in the package's folder `schemas`, for "
-        "editors; what spans records (names that exist, cycles) only the reader checks. A field "
-        "without a default is needed. Others have no schema: recordings of route decisions (a JSON "
-        "value a line), compiled files, the store of costs (SQLite), tables (`--csv`).\n\n"
+        "# File formats\n\n`heteroplace check FILE` names the faults of these JSON files: first "
+        "all that the schema sees, then all between records, such as names and cycles. Editors "
+        "read the schemas in the package's folder `schemas`. A field without a default is needed. "
+        "Other files have no schema: recordings of route decisions (a JSON value a line), compiled "
+        "files, the store of costs (SQLite), tables (`--csv`).\n\n"
         "```{toctree}\n:maxdepth: 1\n\n" + "\n".join(schema_names()) + "\n```\n"
     )
     return pages

@@ -37,7 +37,7 @@ class ClusterError(HeteroPlaceError):
 
     code = "HP101"
     remedy = (
-        "heteroplace check cluster.json names all faults; heteroplace clusters and probe make "
+        "heteroplace check cluster.json names the faults; heteroplace clusters and probe make "
         "cluster files that are right"
     )
 
@@ -47,7 +47,7 @@ class GraphError(HeteroPlaceError):
 
     code = "HP102"
     remedy = (
-        "heteroplace check graph.json names all faults of a file; TaskGraphBuilder says what a "
+        "heteroplace check graph.json names the faults of a file; TaskGraphBuilder says what a "
         "graph needs"
     )
 

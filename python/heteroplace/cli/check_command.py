@@ -40,7 +40,7 @@ def add_commands(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "check",
-        "check a file and name all its faults",
+        "check a file and name its faults",
         run_check,
         description="Check a cluster, graph, cost or plan file or a compiled model and name its "
         "faults.",

@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from msgspec import UNSET
+
 from heteroplace.argument_checks import check_path, check_type
 from heteroplace.errors import ClusterError
 from heteroplace.files.faults import Faults, JsonPath, did_you_mean
@@ -24,6 +26,7 @@ from heteroplace.files.fields.cluster_fields import (
     positive,
     target_text,
 )
+from heteroplace.files.fields.fields import or_none
 from heteroplace.files.reader import read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.hosts import devices_apart
@@ -109,7 +112,7 @@ def cluster_from_json(value: object, source: str = "cluster") -> Cluster:
     Raises
     ------
     ClusterError
-        All faults at once, with their JSON paths.
+        All faults that the schema sees, else all between records, with their JSON paths.
     """
     file, faults = read_struct(value, ClusterFile, source, ClusterError)
     place, reserve = ("defaults", "memory_reserve"), file.defaults.memory_reserve
@@ -120,7 +123,7 @@ def cluster_from_json(value: object, source: str = "cluster") -> Cluster:
     _check_cores(devices, faults)
     _check_hosts(memories.found, devices, faults)
     links = _links(file, memories, devices)
-    host = memories.find(file.host, ("host",)) if file.host is not None else None
+    host = None if file.host is UNSET else memories.find(file.host, ("host",))
     faults.check()
     cluster = Cluster(file.name, tuple(memories.found), devices, links, host, file.congestion)
     _check_host_reaches_all(cluster, faults)
@@ -195,7 +198,7 @@ def _device(entry: DeviceEntry, index: int, memories: _Memories) -> Device:
 
     def parse(key: str, read: Callable[[object], int]) -> int | None:
         value = getattr(entry, key)
-        return None if value is None else faults.parse((*place, key), read, value, 0)
+        return None if value is UNSET else faults.parse((*place, key), read, value, 0)
 
     return Device(
         name=entry.name,
@@ -207,7 +210,7 @@ def _device(entry: DeviceEntry, index: int, memories: _Memories) -> Device:
         host=entry.host,
         flops_per_second=parse("flops_per_second", positive(parse_flops_per_second)),
         memory_bytes_per_second=parse("memory_bandwidth", positive(parse_bandwidth)),
-        copy_engines=entry.copy_engines,
+        copy_engines=or_none(entry.copy_engines),
         batch_sizes=tuple(sorted(entry.batch_sizes)),
         launch_ns=parse("launch", parse_duration) or 0,
         model=entry.model,
@@ -289,7 +292,7 @@ def _both_ways(
     points = _points_of(entry, path, figures[1], faults)
     links = [Link(name, src, dst, *figures, entry.channel or name, points)]
     if entry.bidirectional:
-        back = f"{name}.reverse" if entry.name is not None else f"{entry.dst}->{entry.src}"
+        back = f"{name}.reverse" if entry.name is not UNSET else f"{entry.dst}->{entry.src}"
         # A channel that is named is one for both directions (half duplex).
         links.append(Link(back, dst, src, *figures, entry.channel or back, points))
     return links

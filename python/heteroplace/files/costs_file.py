@@ -30,6 +30,7 @@ from heteroplace.files.fields.cost_fields import (
     collectives_of,
     collectives_to_json,
 )
+from heteroplace.files.fields.fields import or_none
 from heteroplace.files.reader import read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import (
@@ -175,10 +176,12 @@ def table_from_json(
 
 def _identities(file: CostsFile) -> tuple[tuple[TaskIdentity, ...], tuple[DeviceIdentity, ...]]:
     """Of the tasks and the devices that a file is for."""
-    return (
-        tuple(TaskIdentity(name, *structs.astuple(row)) for name, row in file.rows.items()),
-        tuple(DeviceIdentity(name, *structs.astuple(at)) for name, at in file.columns.items()),
-    )
+    tasks = tuple(TaskIdentity(name, *structs.astuple(row)) for name, row in file.rows.items())
+    devices = []
+    for name, column in file.columns.items():
+        values: list[Any] = [or_none(each) for each in structs.astuple(column)]
+        devices.append(DeviceIdentity(name, *values))
+    return tasks, tuple(devices)
 
 
 def _note_missing_digests(file: CostsFile, faults: Faults) -> None:
@@ -206,9 +209,9 @@ def _check_digests(
 
 def _entry(kind: type[RowEntry | ColumnEntry], identity: tuple[object, ...]) -> object:
     """The identity without its name, as a value for `json.dump`."""
-    names = [found.name for found in structs.fields(kind)]
-    values: dict[str, Any] = dict(zip(names, identity[1:], strict=True))
-    return msgspec.json.decode(msgspec.json.encode(kind(**values)))
+    values = dict(zip(kind.__struct_fields__, identity[1:], strict=True))
+    present: dict[str, Any] = {key: each for key, each in values.items() if each is not None}
+    return msgspec.json.decode(msgspec.json.encode(kind(**present)))
 
 
 def named_costs_from_json(value: object, source: str = "costs") -> list[NamedCost]:
@@ -317,12 +320,12 @@ def _cost(entry: CostEntry, path: JsonPath, file: CostsFile, faults: Faults) -> 
         faults.expected((*path, "source"), f"one of {', '.join(sources)}", entry.source)
         return Cost.unknown()
     has_time = entry.source not in SOURCES_WITHOUT_TIME
-    if has_time and entry.ns is None:
+    ns, error = or_none(entry.ns), or_none(entry.error)
+    if has_time and ns is None:
         faults.missing(path, "ns")
-    if not has_time and entry.ns is not None:
+    if not has_time and ns is not None:
         faults.add((*path, "ns"), f"a cost that is {entry.source} has no time")
-    error = entry.error
-    if entry.source == "measured" and entry.ns is not None:
-        error = spread_error(entry.ns, entry.spread_ns)
+    if entry.source == "measured" and ns is not None:
+        error = spread_error(ns, entry.spread_ns)
     source = "roofline" if entry.source == "estimated" else entry.source
-    return Cost(entry.ns, source, entry.spread_ns, entry.reason, error)
+    return Cost(ns, source, entry.spread_ns, entry.reason, error)

@@ -127,7 +127,7 @@ def graph_from_json(value: object, source: str = "graph") -> GraphFile:
     Raises
     ------
     GraphError
-        All faults at once, with their JSON paths.
+        All faults that the schema sees, else all between records, with their JSON paths.
     """
     file, faults = read_struct(value, GraphDescription, source, GraphError)
     _check_names(file, faults)

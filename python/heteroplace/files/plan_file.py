@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from heteroplace.errors import PlanError
 from heteroplace.files.faults import Faults
@@ -24,6 +24,7 @@ from heteroplace.files.fields.fields import (
     Texts,
     about,
     one_of,
+    or_none,
 )
 from heteroplace.files.reader import read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
@@ -33,7 +34,7 @@ from heteroplace.model.plan import WHEN, Collective, Copy, Guard, Load, Plan, Ru
 
 SCHEMA_VERSION = 1
 Items = Annotated[
-    tuple[Count, ...] | None,
+    tuple[Count, ...],
     about("Items of this step; absent only in a plan of one item."),
 ]
 
@@ -50,14 +51,14 @@ class GuardEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     ] = "active"
 
 
-GuardOfStep = Annotated[GuardEntry | None, about("When it is made; absent: in every run.")]
+GuardOfStep = Annotated[GuardEntry, about("When it is made; absent: in every run.")]
 
 
 class RunStep(Struct, forbid_unknown_fields=True, kw_only=True):
     """A task runs on a device."""
 
-    items: Items = None
-    guard: GuardOfStep = None
+    items: Items | UnsetType = UNSET
+    guard: GuardOfStep | UnsetType = UNSET
     run: Annotated[Name, about("Task.")]
     on: Annotated[Name, about("Device.")]
 
@@ -65,8 +66,8 @@ class RunStep(Struct, forbid_unknown_fields=True, kw_only=True):
 class CopyStep(Struct, forbid_unknown_fields=True, kw_only=True):
     """A tensor is copied from memory to memory."""
 
-    items: Items = None
-    guard: GuardOfStep = None
+    items: Items | UnsetType = UNSET
+    guard: GuardOfStep | UnsetType = UNSET
     copy: Annotated[Name, about("Tensor.")]
     src: Annotated[Name, about("Memory.")] = field(name="from")
     dst: Annotated[Name, about("Memory.")] = field(name="to")
@@ -83,20 +84,21 @@ class PlaceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
 class LoadStep(Struct, forbid_unknown_fields=True, kw_only=True):
     """The weights of tasks are brought to where the tasks run, from where they are kept."""
 
-    guard: GuardOfStep = None
+    guard: GuardOfStep | UnsetType = UNSET
     load: Annotated[Names, Meta(min_length=1, description="Tasks.")]
     src: Annotated[Name, about("Memory.")] = field(name="from")
     dst: Annotated[Name, about("Memory.")] = field(name="to")
     via: Annotated[Names, Meta(min_length=1, description="Links, in order.")]
-    place: Annotated[
-        PlaceEntry | None, about("In the room for weights there; absent: bytes of their own.")
-    ] = None
+    place: (
+        Annotated[PlaceEntry, about("In the room for weights there; absent: bytes of their own.")]
+        | UnsetType
+    ) = UNSET
 
 
 class CollectiveStep(Struct, forbid_unknown_fields=True, kw_only=True):
     """A task whose op is a collective runs on several devices at once."""
 
-    items: Items = None
+    items: Items | UnsetType = UNSET
     collective: Annotated[Name, about("Task.")]
     on: Annotated[Names, Meta(min_length=1, description="Devices, in rank order.")]
     root: Annotated[
@@ -153,8 +155,8 @@ class PlanFile(Struct, forbid_unknown_fields=True, kw_only=True):
         Annotated[
             Count, about("Most bytes that weights of branches take in a memory; absent: no limit.")
         ]
-        | None
-    ) = None
+        | UnsetType
+    ) = UNSET
     steps: tuple[StepEntry, ...]
 
     also_described: ClassVar[tuple[type[Struct], ...]] = tuple(_CHOICES.values())
@@ -287,7 +289,9 @@ def _plan_of(file: PlanFile, graph: TaskGraph, cluster: Cluster, faults: Faults)
     steps = tuple(names.step(entry, index) for index, entry in enumerate(file.steps))
     faults.check()
     digests = file.graph_digest, file.cluster_digest
-    return Plan(*digests, steps, file.origin, file.reasons, file.items, file.weights_budget)
+    return Plan(
+        *digests, steps, file.origin, file.reasons, file.items, or_none(file.weights_budget)
+    )
 
 
 class _Names:
@@ -321,11 +325,11 @@ class _Names:
         assert isinstance(entry, (RunStep, CopyStep, CollectiveStep, LoadStep))
         if isinstance(entry, LoadStep):
             tasks = tuple(find("task", name, "load", i) for i, name in enumerate(entry.load))
-            place = None if entry.place is None else (entry.place.first, entry.place.bytes)
+            place = None if entry.place is UNSET else (entry.place.first, entry.place.bytes)
             return Load(tasks, *way(entry), self._guard(entry.guard, index), place)
-        items = (0,) if entry.items is None else entry.items
+        items = (0,) if entry.items is UNSET else entry.items
         # Steps of one item need not say so; among several it would be a guess.
-        if entry.items is None and self._num_items != 1:
+        if entry.items is UNSET and self._num_items != 1:
             self._faults.missing(("steps", index), "items")
         if isinstance(entry, CollectiveStep):
             task = find("task", entry.collective, "collective")
@@ -337,8 +341,8 @@ class _Names:
             return Run(*run, items, guard)
         return Copy(find("tensor", entry.copy, "copy"), *way(entry), items, guard)
 
-    def _guard(self, entry: GuardEntry | None, index: int) -> Guard | None:
-        if entry is None:
+    def _guard(self, entry: GuardEntry | UnsetType, index: int) -> Guard | None:
+        if entry is UNSET:
             return None
         path, ids = ("steps", index, "guard", "router"), self._ids["router"]
         return Guard(self._faults.find(path, "router", entry.router, ids), entry.branch, entry.when)

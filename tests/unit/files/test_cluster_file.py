@@ -1,6 +1,7 @@
 """Cluster files: what is read, what is refused (with JSON paths), and that the schema agrees."""
 
 import json
+import re
 from dataclasses import replace
 from importlib import resources
 
@@ -14,6 +15,7 @@ from heteroplace.files.cluster_file import (
     load_cluster,
     ready_made_clusters,
 )
+from heteroplace.files.faults import path_text
 from heteroplace.model.cluster import (
     Link,
     Memory,
@@ -77,6 +79,7 @@ def test_congestion_engines_and_batch_sizes_are_read():
         ({"congestion": "ports"}, r"\$\.congestion: expected one of none, channel, port, bus, got"),
         ({"congestion": ["bus"]}, r"\$\.congestion: expected one of none, channel, port, bus, got"),
         ({"copy_engines": 3}, r"\$\.devices\[0\]\.copy_engines: expected 0, 1 or 2, got 3"),
+        ({"copy_engines": None}, r"copy_engines: expected 0, 1 or 2, got null"),
         ({"copy_engines": True}, r"copy_engines: expected 0, 1 or 2, got true"),
         ({"batch_sizes": []}, r"batch_sizes: expected a list of different numbers >= 1 such as"),
         ({"batch_sizes": [0, 1]}, r"batch_sizes\[0\]: expected a whole number >= 1, got 0"),
@@ -122,9 +125,12 @@ def test_transfer_times_below_the_latency_and_times_of_both_forms_are_faults():
         cluster_from_json(both)
 
 
-@pytest.mark.parametrize("measured", [4, [[4]], [[4, "1 ns"], [4, "2 ns"]], [[0, "1 ns"]]])
-def test_measured_transfers_that_are_no_sizes_with_durations_are_faults(measured):
-    with pytest.raises(ClusterError, match=r"\$\.links\[0\]\.measured(\[0\](\[0\])?)?: expected"):
+@pytest.mark.parametrize(
+    ("measured", "place"),
+    [(4, ""), ([[4]], "[0]"), ([[4, "1 ns"], [4, "2 ns"]], ""), ([[0, "1 ns"]], "[0][0]")],
+)
+def test_measured_transfers_that_are_no_sizes_with_durations_are_faults(measured, place):
+    with pytest.raises(ClusterError, match=re.escape(f"$.links[0].measured{place}: expected")):
         cluster_from_json(small_with("links", 0, measured=measured))
 
 
@@ -186,6 +192,27 @@ def test_all_faults_across_records_are_reported_at_once():
         "  $.links[0].latency: expected a duration with its unit (ns, us, ms, s), such as "
         '"5 us" that 63 bits hold, got "99999999999999 s"',
     ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("host",),
+        ("devices", 0, "flops_per_second"),
+        ("devices", 0, "memory_bandwidth"),
+        ("links", 0, "name"),
+        ("links", 0, "channel"),
+    ],
+)
+def test_a_key_may_be_absent_but_not_null(path):
+    value = small()
+    record = value
+    for step in path[:-1]:
+        record = record[step]
+    record[path[-1]] = None
+    with pytest.raises(ClusterError, match=re.escape(path_text(path)) + ": expected .*, got null$"):
+        cluster_from_json(value)
+    assert not VALIDATOR.is_valid(value)
 
 
 # Faults of form, which the schema must refuse too.

@@ -144,6 +144,15 @@ def test_all_faults_of_a_cost_file_are_reported_at_once(read):
     assert not VALIDATORS["costs"].is_valid(value)
 
 
+@pytest.mark.parametrize("key", ["ns", "error"])
+def test_a_key_of_a_cost_may_be_absent_but_not_null(read, key):
+    value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
+    value["costs"]["a"]["cpu"][key] = None
+    with pytest.raises(CostMismatchError, match=rf"\$\.costs\.a\.cpu\.{key}: .*, got null$"):
+        costs_from_json(value, read.graph, CLUSTER)
+    assert not VALIDATORS["costs"].is_valid(value)
+
+
 def test_files_of_version_1_are_read_with_estimates_as_rooflines(read):
     value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
     value = as_version(value, 1, read.graph)

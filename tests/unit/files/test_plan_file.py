@@ -133,6 +133,15 @@ def test_all_faults_of_a_plan_are_reported_at_once(read):
     assert not VALIDATORS["plan"].is_valid(value)
 
 
+@pytest.mark.parametrize("key", ["items", "guard", "weights_budget"])
+def test_a_key_of_a_plan_may_be_absent_but_not_null(read, key):
+    value = plan_to_json(make_plan(read.graph), read.graph, CLUSTER)
+    (value if key == "weights_budget" else value["steps"][0])[key] = None
+    with pytest.raises(PlanError, match=rf"\.{key}: expected .*, got null$"):
+        plan_from_json(value, read.graph, CLUSTER)
+    assert not VALIDATORS["plan"].is_valid(value)
+
+
 def test_plan_of_another_cluster_is_refused(read, tmp_path):
     other = Cluster("one", CLUSTER.memories, CLUSTER.devices, CLUSTER.links)
     plan = make_plan(read.graph)

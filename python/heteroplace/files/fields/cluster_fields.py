@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from heteroplace.files.fields.fields import (
     SIZE_PATTERN,
@@ -110,18 +110,22 @@ class DeviceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         about("Cores that a cpu device runs on."),
     ] = ()
     host: Annotated[Text, about("Computer it sits in; absent: the one without a name.")] = ""
-    flops_per_second: Annotated[Speed | None, about("Peak speed, for estimates.")] = None
-    memory_bandwidth: Annotated[
-        Bandwidth | None, about("Peak bandwidth of its memory, for estimates.")
-    ] = None
-    copy_engines: Annotated[
-        Annotated[int, Meta(ge=0, le=2, title="0, 1 or 2")] | None,
-        about(
-            "How many copies may touch its memory at once: 0: none while it runs, a copy occupies "
-            "the device (of two CPUs of a host the one that gets the value); 1: one; 2: one in and "
-            "one out. Absent: only the links limit."
-        ),
-    ] = None
+    flops_per_second: Annotated[Speed, about("Peak speed, for estimates.")] | UnsetType = UNSET
+    memory_bandwidth: (
+        Annotated[Bandwidth, about("Peak bandwidth of its memory, for estimates.")] | UnsetType
+    ) = UNSET
+    copy_engines: (
+        Annotated[
+            int,
+            Meta(ge=0, le=2, title="0, 1 or 2"),
+            about(
+                "How many copies may touch its memory at once: 0: none while it runs, a copy "
+                "occupies the device (of two CPUs of a host the one that gets the value); 1: one; "
+                "2: one in and one out. Absent: only the links limit."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     batch_sizes: Annotated[
         tuple[PositiveCount, ...],
         Meta(
@@ -154,14 +158,14 @@ class LinkEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     dst: Name
     bandwidth: Bandwidth
     latency: Duration
-    name: Annotated[Name, about('Default: "SRC->DST".')] | None = None
+    name: Annotated[Name, about('Default: "SRC->DST".')] | UnsetType = UNSET
     channel: (
         Annotated[
             Name,
             about("Links of one channel are never used at once. Default: the link's name."),
         ]
-        | None
-    ) = None
+        | UnsetType
+    ) = UNSET
     bidirectional: Annotated[
         bool,
         about(
@@ -199,8 +203,8 @@ class ClusterFile(Struct, forbid_unknown_fields=True, kw_only=True):
             Name,
             about("Memory where inputs arrive and outputs are read; absent: planning only."),
         ]
-        | None
-    ) = None
+        | UnsetType
+    ) = UNSET
     congestion: Annotated[
         str,
         one_of(CONGESTION_MODES),

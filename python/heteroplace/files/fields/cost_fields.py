@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from heteroplace.files.fields.fields import (
     Count,
@@ -43,17 +43,17 @@ class CostEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     source: Annotated[
         Text, Meta(extra_json_schema={"enum": _ALL_SOURCES}), about('"estimated": version 1 only.')
     ]
-    ns: Annotated[Count, about("Run time; present if and only if the source has one.")] | None = (
-        None
-    )
+    ns: (
+        Annotated[Count, about("Run time; present if and only if the source has one.")] | UnsetType
+    ) = UNSET
     spread_ns: Annotated[Count, about("Half of the interquartile range.")] = 0
     reason: Text = ""
     error: (
         Annotated[
             Number, about("Relative error to expect; that of a measured time is spread over time.")
         ]
-        | None
-    ) = None
+        | UnsetType
+    ) = UNSET
 
 
 class RowEntry(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -76,8 +76,10 @@ class ColumnEntry(Struct, forbid_unknown_fields=True, kw_only=True, omit_default
     num_cores: Annotated[Count, about("Of a CPU device.")] = 0
     model: Annotated[Text, about("What is printed on the box.")] = ""
     host: Annotated[Text, about("Empty where the model is known.")] = ""
-    flops_per_second: Annotated[Count, about("Peak speed.")] | None = None
-    memory_bytes_per_second: Annotated[Count, about("Peak bandwidth of its memory.")] | None = None
+    flops_per_second: Annotated[Count, about("Peak speed.")] | UnsetType = UNSET
+    memory_bytes_per_second: (
+        Annotated[Count, about("Peak bandwidth of its memory.")] | UnsetType
+    ) = UNSET
     launch_ns: Annotated[Count, about("Fixed time to start a task.")] = 0
 
 
@@ -97,10 +99,10 @@ def collectives_to_json(found: CollectiveCosts) -> list[dict[str, object]]:
 
 
 def collectives_of(
-    entries: tuple[CollectiveEntry, ...] | None, in_updates: tuple[str, ...] = ()
+    entries: tuple[CollectiveEntry, ...] | UnsetType, in_updates: tuple[str, ...] = ()
 ) -> CollectiveCosts | None:
     """Return what `collectives_to_json` was given; None: the file has none."""
-    if entries is None and not in_updates:
+    if entries is UNSET and not in_updates:
         return None
     return CollectiveCosts(
         tuple((each.kind, each.devices, each.ns_per_byte, each.ns) for each in entries or ()),
@@ -138,8 +140,8 @@ class CostsFile(Struct, forbid_unknown_fields=True, kw_only=True):
             tuple[CollectiveEntry, ...],
             about("Times of collectives that were measured; absent: those of rings over links."),
         ]
-        | None
-    ) = None
+        | UnsetType
+    ) = UNSET
     sums_in_updates: Annotated[
         tuple[Text, ...],
         about("Collectives that take nothing by themselves: updates add up what members bring."),

@@ -6,12 +6,13 @@ A `title` says what a field accepts where its schema alone reads badly; messages
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from heteroplace.model.units import MAX_INTEGER
 
+T = TypeVar("T")
 Json = dict[str, Any]
 MAX_NUMBER = 1e300
 """Numbers that are not whole are below this."""
@@ -21,6 +22,11 @@ _BYTES = "([kMGTP]|[KMGT]i)?B"
 def about(text: str) -> Meta:
     """Return the description of a field."""
     return Meta(description=text)
+
+
+def or_none(value: T | UnsetType) -> T | None:
+    """Return the value of a key that may be absent, not null; None stands for an absent one."""
+    return None if value is UNSET else value
 
 
 def one_of(choices: Sequence[str]) -> Meta:

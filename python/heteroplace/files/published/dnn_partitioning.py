@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from heteroplace.errors import GraphError
 from heteroplace.files.fields.fields import Count, Name
@@ -61,8 +61,8 @@ class _Node(Struct, kw_only=True):
     cpu_ms: Number = field(name="cpuLatency")
     accelerator_ms: Number = field(name="fpgaLatency")
     size: Number
-    color: Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)] | None = field(
-        default=None, name="colorClass"
+    color: Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)] | UnsetType = field(
+        default=UNSET, name="colorClass"
     )
     is_supported: bool | Literal[0, 1] = field(name="supportedOnFpga")
 
@@ -196,7 +196,7 @@ def _graph(file: _File, quantum_ns: int, name: str, cluster: Cluster) -> TaskGra
             weight_bytes=round(value.size),
             devices=None if value.is_supported else cpus,
             together=f"color{value.color}"
-            if value.color is not None and members[value.color] > 1
+            if value.color is not UNSET and members[value.color] > 1
             else None,
         )
         builder.add_task(task, reads[node])
