@@ -95,14 +95,14 @@ class Frontend(Protocol):
         """Return the device of each node that the file annotates with one, by the node's name."""
 
     def check_annotatable(self, path: Path, output: str) -> None:
-        """Raise what `annotate` would raise of the model and the file, before any work."""
+        """Raise FrontendError, before any work, where `annotate` could not write the file."""
 
     def annotate(self, path: Path, output: str, solution: Solution) -> None:
         """Write the model with the devices of a plan."""
 
 
 def frontend_of(path: str | Path) -> Frontend:
-    """Return the front end for a file, by its suffix; for any other suffix the first one by name.
+    """Return the front end for a file, by its suffix; ours reads files of any other suffix.
 
     Raises
     ------

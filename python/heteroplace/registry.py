@@ -33,13 +33,9 @@ _PARSER = "configparser:ConfigParser"
 @cache
 def _of_others() -> tuple[EntryPoint, ...]:
     """Return the entry points of installed packages in our groups; reading them takes 10 ms."""
-    found = load_entry(_ENTRY_POINTS)()
-    groups = sorted(group for group in found.groups if group.startswith(_PREFIX))
-    return tuple(
-        entry
-        for group in groups
-        for entry in sorted(found.select(group=group), key=lambda entry: entry.name)
-    )
+    installed = load_entry(_ENTRY_POINTS)()
+    groups = [group for group in installed.groups if group.startswith(_PREFIX)]
+    return tuple(entry for group in groups for entry in installed.select(group=group))
 
 
 @cache
@@ -58,7 +54,9 @@ def _of_parts() -> tuple[EntryPoint, ...]:
 
 @cache
 def plugins(seam: str) -> Mapping[str, EntryPoint]:
-    """Return the entry points of a seam by name, sorted; nothing is imported.
+    """Return the entry points of a seam by name: ours, then others, each sorted.
+
+    Nothing is imported.
 
     Parameters
     ----------
@@ -72,8 +70,11 @@ def plugins(seam: str) -> Mapping[str, EntryPoint]:
     """
     by_name: dict[str, EntryPoint] = {}
     group = _PREFIX + seam
-    entries = [entry for entry in (*_of_parts(), *_of_others()) if entry.group == group]
-    for entry in sorted(entries, key=lambda entry: entry.name):
+    ours, others = (
+        sorted((entry for entry in entries if entry.group == group), key=lambda entry: entry.name)
+        for entries in (_of_parts(), _of_others())
+    )
+    for entry in (*ours, *others):
         other = by_name.setdefault(entry.name, entry)
         if other.value != entry.value:
             raise PluginError(
@@ -108,7 +109,8 @@ def added_plugins(seam: str, own: Collection[str]) -> Mapping[str, EntryPoint]:
 
 def plugins_of_others() -> tuple[tuple[str, EntryPoint], ...]:
     """Return each entry point in a group of ours that another package registers, with its seam."""
-    return tuple((entry.group.removeprefix(_PREFIX), entry) for entry in _of_others())
+    entries = sorted(_of_others(), key=lambda entry: (entry.group, entry.name))
+    return tuple((entry.group.removeprefix(_PREFIX), entry) for entry in entries)
 
 
 def own_seams() -> frozenset[str]:
@@ -136,13 +138,13 @@ def load_plugin(seam: str, name: str) -> Any:
     PluginError
         No package registers this name, or its module or attribute does not exist.
     """
-    known = plugins(seam)
-    if name not in known:
+    entries = plugins(seam)
+    if name not in entries:
         raise PluginError(
             f"no installed package registers {name!r} in the group {_PREFIX + seam!r}; registered: "
-            f"{', '.join(known) or 'nothing'}"
+            f"{', '.join(entries) or 'nothing'}"
         )
-    entry = known[name]
+    entry = entries[name]
     try:
         return entry.load()
     except Exception as err:  # someone else's module may raise anything while it is imported

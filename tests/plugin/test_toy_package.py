@@ -126,9 +126,11 @@ def @main(%x: Tensor[(1, 4), float32]) { nn.relu(negative(negative(%x))) }
 def test_its_front_end_reads_a_file_and_its_kernels_run(site: Path) -> None:
     pytest.importorskip("tvm.relay")
     (site / "model.relay").write_text(MODEL)
-    words = ["--cluster", "local", "--costs", "estimate", "-o", "model.so"]
-    made = run(site, "compile", "model.relay", *words)
-    assert made.returncode == 0, made.stderr
+    words = ["model.relay", "--cluster", "local", "--costs", "flops"]
+    compiled = run(site, "compile", *words, "-o", "model.so")
+    assert compiled.returncode == 0, compiled.stderr
+    refused = run(site, "place", *words, "--annotate-onnx", "placed.onnx")
+    assert "model.relay: this format has no place for devices" in refused.stderr
     program = """
 import numpy as np
 import heteroplace

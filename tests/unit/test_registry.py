@@ -41,6 +41,15 @@ def test_plugins_are_sorted_and_loaded_on_demand(installed: list[tuple[str, str]
     assert load_plugin("seam", "early").__name__ == "median"
 
 
+def test_plugins_of_our_parts_come_first(
+    installed: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed.append(("early", "heteroplace.stats:median"))
+    ours = EntryPoint("later", "heteroplace.stats:quantile", "heteroplace.seam")
+    monkeypatch.setattr(registry, "_of_parts", lambda: (ours,))
+    assert list(plugins("seam")) == ["later", "early"]
+
+
 def test_errors_name_the_group_and_the_package(installed: list[tuple[str, str]]) -> None:
     installed += [("lost", "no_such_module:value"), ("typo", "heteroplace.stats:no_such_name")]
     with pytest.raises(PluginError, match=r"'lost' of the group 'heteroplace.seam' cannot be"):

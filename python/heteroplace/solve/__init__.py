@@ -15,6 +15,7 @@ from heteroplace.solve.solvers import SOLVERS, Solver, get_solver
 if TYPE_CHECKING:
     from heteroplace.solve.bounds import Bound, lower_bound
     from heteroplace.solve.network_solution import solve_network
+    from heteroplace.solve.plan_reasons import explain
 
 __all__ = [
     "SOLVERS",
@@ -24,6 +25,7 @@ __all__ = [
     "SolveOptions",
     "SolveResult",
     "Solver",
+    "explain",
     "get_solver",
     "lower_bound",
     "solve_network",
@@ -31,6 +33,7 @@ __all__ = [
 
 _LATE = {
     "Bound": "heteroplace.solve.bounds:Bound",
+    "explain": "heteroplace.solve.plan_reasons:explain",
     "lower_bound": "heteroplace.solve.bounds:lower_bound",
     "solve_network": "heteroplace.solve.network_solution:solve_network",
 }

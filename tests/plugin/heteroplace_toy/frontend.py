@@ -6,6 +6,8 @@ from pathlib import Path
 import tvm
 from tvm import relay
 
+from heteroplace.errors import FrontendError
+
 
 @dataclass
 class RelayText:
@@ -40,7 +42,7 @@ class RelayTextFrontend:
         return {}
 
     def check_annotatable(self, path, output):
-        raise NotImplementedError("the toy writes no annotations")
+        raise FrontendError(f"{path}: this format has no place for devices")
 
     annotate = check_annotatable
 

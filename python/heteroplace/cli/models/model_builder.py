@@ -21,7 +21,7 @@ from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
-from heteroplace.place_options import COST_MODELS, PlaceOptions, read_options
+from heteroplace.place_options import PlaceOptions, cost_model_names, read_options
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.run.missing_devices import missing_devices
 from heteroplace.solve import SolveOptions
@@ -57,9 +57,10 @@ def import_model(path: Path, sizes: InputSizes, say: Say) -> Imported:
 def check_costs(cluster: Cluster, place: Mapping[str, Any]) -> None:
     """Raise MissingCostError where costs are no file, or to be measured on absent devices."""
     costs = place.get("costs", "measure")
-    if isinstance(costs, str) and costs not in COST_MODELS and not Path(costs).is_file():
+    models = cost_model_names()
+    if isinstance(costs, str) and costs not in models and not Path(costs).is_file():
         raise MissingCostError(
-            f"costs={costs}: no such file; give {', '.join(COST_MODELS)}, or a cost table"
+            f"costs={costs}: no such file; give {', '.join(models)}, or a cost table"
         )
     excluded = place.get("exclude", ())
     used = [device.name for device in cluster.devices if device.name not in excluded]

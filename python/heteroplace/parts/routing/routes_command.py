@@ -107,10 +107,12 @@ def _add_synthesise(actions: Parsers) -> None:
 def run_show(arguments: argparse.Namespace) -> None:
     """Print a row per router, or JSON."""
     profile = read_profile(arguments.file)
-    routers = map(_router_to_json, profile.routers)
     show(
         arguments,
-        lambda: {"model": profile.model_digest, "routers": list(routers)},
+        lambda: {
+            "model": profile.model_digest,
+            "routers": [_router_to_json(router) for router in profile.routers],
+        },
         lambda: profile_text(profile),
     )
 
