@@ -160,8 +160,8 @@ def read_entries(tree: ast.Module) -> Iterator[Import]:
 def is_module(package: Path, name: str) -> bool:
     """Tell whether a dotted name is a module of the package, or a name in one."""
     path = package.joinpath(*name.split(".")[1:])
-    found = (path, path.parent)
-    return any(at.is_dir() or at.with_suffix(".py").is_file() for at in found)
+    places = (path, path.parent)
+    return any(at.is_dir() or at.with_suffix(".py").is_file() for at in places)
 
 
 def check_package(package: Path) -> list[str]:
@@ -240,15 +240,15 @@ def test_every_module_imports_only_from_lower_layers() -> None:
 
 def files_that_import_a_part(package: Path) -> dict[str, set[str]]:
     """Return the files outside of `parts` that import a part, or name it in a string."""
-    found: dict[str, set[str]] = {}
+    registries: dict[str, set[str]] = {}
     for path in sorted(package.rglob("*.py")):
         inner = path.relative_to(package)
         tree = ast.parse(path.read_text())
         names = {each.name for each in (*read_imports(tree), *read_entries(tree))}
         parts = {name for name in names if name.startswith("heteroplace.parts.")}
         if parts and inner.parts[0] != "parts":
-            found[inner.as_posix()] = parts
-    return found
+            registries[inner.as_posix()] = parts
+    return registries
 
 
 def test_the_core_imports_no_part() -> None:

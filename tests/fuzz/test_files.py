@@ -13,7 +13,7 @@ NUM_CASES = {
     "json_files": 5000,
     "onnx_files": 2000,
     "store_files": 300,
-    "compiled_files": 7_000,
+    "compiled_files": 10_000,
     "source_files": 2000,
 }
 LEAST = {

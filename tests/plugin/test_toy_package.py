@@ -34,7 +34,6 @@ CLUSTER = {
         for i in range(2)
     ],
 }
-pytestmark = pytest.mark.costly(20)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +67,7 @@ def run_program(site: Path, program: str) -> str:
     return run_python(f"import sys\nsys.path.insert(0, {str(site)!r})\n{program}", "-W", "ignore")
 
 
+@pytest.mark.costly(3)
 def test_its_solver_places_everything_on_one_device(site: Path) -> None:
     words = ["--graph", "graph.json", "--cluster", "cluster.json", "--json"]
     placed = run(site, "place", "--solver", "fastest-device", *words)
@@ -77,6 +77,7 @@ def test_its_solver_places_everything_on_one_device(site: Path) -> None:
     assert solution["objective_ns"] == 600
 
 
+@pytest.mark.costly(3)
 def test_the_nearest_name_may_be_one_of_its(site: Path) -> None:
     words = ["--graph", "graph.json", "--cluster", "cluster.json"]
     assert (
@@ -86,6 +87,7 @@ def test_the_nearest_name_may_be_one_of_its(site: Path) -> None:
     assert 'did you mean "count-tasks"?' in run(site, "count-task").stderr
 
 
+@pytest.mark.costly(3)
 def test_its_command_is_listed_and_runs(site: Path) -> None:
     assert "count the tasks of a graph file" in run(site, "--help").stdout
     assert "count-tasks" in run(site, "completion", "bash").stdout
@@ -93,6 +95,7 @@ def test_its_command_is_listed_and_runs(site: Path) -> None:
 
 
 @pytest.mark.relay
+@pytest.mark.costly(3)
 def test_its_cost_model_says_what_tasks_cost(site: Path) -> None:
     pytest.importorskip("tvm.relay")
     program = """
@@ -123,6 +126,7 @@ def @main(%x: Tensor[(1, 4), float32]) { nn.relu(negative(negative(%x))) }
 
 
 @pytest.mark.relay
+@pytest.mark.costly(11)
 def test_its_front_end_reads_a_file_and_its_kernels_run(site: Path) -> None:
     pytest.importorskip("tvm.relay")
     (site / "model.relay").write_text(MODEL)
@@ -145,6 +149,7 @@ print(b"fused_nn_relu" in library, b"fused_negative" in library)
     assert kernels == "True False"
 
 
+@pytest.mark.costly(3)
 def test_the_doctor_names_the_package_of_each_plugin(site: Path) -> None:
     rows = {each["name"]: each for each in json.loads(run(site, "doctor", "--json").stdout)}
     for name in (
@@ -180,6 +185,7 @@ def wrong_site(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.costly(3)
 def test_a_name_of_ours_is_refused_with_the_package(wrong_site: Path) -> None:
     words = ["--graph", "graph.json", "--cluster", "cluster.json"]
     placed = run(wrong_site, "place", *words)
@@ -191,6 +197,7 @@ def test_a_name_of_ours_is_refused_with_the_package(wrong_site: Path) -> None:
     assert len(placed.stderr.splitlines()) == 1
 
 
+@pytest.mark.costly(3)
 def test_the_doctor_says_why_a_plugin_cannot_be_used(wrong_site: Path) -> None:
     rows = {each["name"]: each for each in json.loads(run(wrong_site, "doctor", "--json").stdout)}
     for name, reason in (
@@ -204,6 +211,7 @@ def test_the_doctor_says_why_a_plugin_cannot_be_used(wrong_site: Path) -> None:
     assert rows["lost in heteroplace.commands"]["remedy"] == "pip uninstall lost"
 
 
+@pytest.mark.costly(3)
 def test_placing_reads_the_entry_points_of_all_packages_once(site: Path) -> None:
     program = f"""
 import importlib.metadata as metadata

@@ -37,8 +37,8 @@ def with_kernels_first(graph: TaskGraph, cluster: Cluster, costs: CostTable | No
         if costs is not None:
             choices = [_with_kernels_of(maker, names, task.devices) for maker in makers]
             times = [costs.cost(index, cluster.device_id(each[most])).ns for each in choices]
-            known = [(ns, place) for place, ns in enumerate(times) if ns is not None]
-            chosen = choices[min(known)[1]] if known else names
+            timed = [(ns, place) for place, ns in enumerate(times) if ns is not None]
+            chosen = choices[min(timed)[1]] if timed else names
         tasks.append(replace(task, devices=tuple(name for name in task.devices if name in chosen)))
     return replace(graph, tasks=tuple(tasks))
 
@@ -58,9 +58,9 @@ def with_fastest_first(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> 
     for index, task in enumerate(graph.tasks):
         allowed = list(kinds) if task.devices is None else task.devices
         times = {name: costs.cost(index, cluster.device_id(name)).ns for name in allowed}
-        known = {name: ns for name, ns in times.items() if ns is not None}
-        if known:
-            fastest = kinds[min(known, key=known.__getitem__)]
+        timed = {name: ns for name, ns in times.items() if ns is not None}
+        if timed:
+            fastest = kinds[min(timed, key=timed.__getitem__)]
             task = replace(task, devices=tuple(n for n in allowed if kinds[n] == fastest))
         tasks.append(task)
     return replace(graph, tasks=tuple(tasks))

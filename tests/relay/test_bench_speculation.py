@@ -42,7 +42,7 @@ def built_with_predictions(runs: HabitRuns) -> Executable:
 @pytest.mark.parametrize(
     ("layers", "width", "num_routers"),
     [
-        pytest.param(3, 1, 5, marks=pytest.mark.costly(30)),
+        pytest.param(3, 1, 5, marks=pytest.mark.costly(10)),
         pytest.param(48, 8, 186, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )

@@ -121,9 +121,9 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
     assert set(begun[4:]) <= {"measuring"}
     assert begun[:4] == ["optimising", "compiling", "measuring", "placing"]
     done = [line.partition(":")[0] for line in lines if ": " in line]
-    # A busy machine adds a line, and a plan on several devices its interference.
-    stages = ["prepare", "compile", "cost", "solve"]
-    assert [name for name in done if name in stages] == stages
+    # A plan on several devices adds its interference, a busy machine a line on other programs.
+    done = [name for name in done if name != "interference" and "other programs" not in name]
+    assert done == ["prepare", "compile", "cost", "solve"]
     assert lines[1].startswith(f"prepare: tasks {len(executor.solution.graph.tasks)}; ")
     solution = executor.solution
     assert solution.bound_ns <= solution.predicted_ns <= solution.best_single[1]

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-import heteroplace._core
+from tests.package_copy import copy_package, run_python
 from tests.reached_tests import read_names
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "python" / "heteroplace"
 PROGRAM = """
 import numpy as np
 import tvm
@@ -51,30 +45,12 @@ for refused in (
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package, but for its parts, and with the compiled core."""
-    folder = tmp_path_factory.mktemp("core")
-    left_out = shutil.ignore_patterns("__pycache__", "parts")
-    shutil.copytree(PACKAGE, folder / "heteroplace", ignore=left_out)
-    library = Path(str(heteroplace._core.__file__))
-    shutil.copy(library, folder / "heteroplace")
-    return folder
-
-
-def run_python(core: Path, arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python with this copy of the package; `-S`: the finder of the checkout is not added."""
-    path = os.pathsep.join([str(core), sysconfig.get_path("purelib")])
-    return subprocess.run(
-        [sys.executable, "-S", "-W", "ignore", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    return copy_package(tmp_path_factory.mktemp("core"), "parts")
 
 
 @pytest.mark.costly(20)
 def test_a_relay_network_compiles_and_runs_without_parts(core: Path, tmp_path: Path) -> None:
-    done = run_python(core, ["-c", PROGRAM], tmp_path)
+    done = run_python([core], ["-c", PROGRAM], tmp_path)
     assert done.returncode == 0, done.stderr
     verify, frontend, transport, *public = done.stdout.splitlines()
     assert verify.startswith("VerificationError verify='on' cannot be done: no installed package")
@@ -107,5 +83,5 @@ def test_most_unit_tests_are_of_the_core() -> None:
 @pytest.mark.slow
 def test_the_core_test_files_pass_without_parts(core: Path) -> None:
     arguments = ["-m", "pytest", "-n0", "-q", "-m", "not slow and not costly and not relay"]
-    done = run_python(core, [*arguments, *core_test_files()], ROOT)
+    done = run_python([core], [*arguments, *core_test_files()], ROOT)
     assert done.returncode == 0, done.stdout[-4000:]

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import onnx_models as om
 import pytest
+from tvm.target import Target
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.relay.legalize import multiplies_integers
+from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.relay
 
@@ -151,10 +154,11 @@ def test_products_with_weights_of_a_few_bits_add_a_bias() -> None:
 def lstm_weights(directions: int, kind: str, is_wide: bool) -> dict[str, Any]:
     """Weights of a layer of 5 inputs and 3 states.
 
-    Signed ones have 7 bits: on processors without VNNI, onnxruntime saturates sums of two products.
+    Without VNNI, onnxruntime saturates sums of two products of signed ones, so they have 7 bits.
     """
     limits = np.iinfo(kind)
-    least, most = limits.min // 2, limits.max // 2 if limits.min else limits.max
+    halves = 2 if limits.min and not multiplies_integers(Target(llvm_cpu_target())) else 1
+    least, most = limits.min // halves, limits.max // halves
     sizes = (directions, 12) if is_wide else (directions,)
     found: dict[str, Any] = {
         "w": _RNG.integers(least, most, (directions, 5, 12)).astype(kind),

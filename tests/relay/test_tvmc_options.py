@@ -293,7 +293,7 @@ def test_tvmc_refuses_what_cannot_be_done(
         (["--placement-option"], "expected one argument"),
         (
             ["--placement-solver", "heft"],
-            "--placement-solver is no option any more; write --placement-option solver=heft",
+            "--placement-solver is no longer an option; write --placement-option solver=heft",
         ),
         (["--placement-max-memory=cpu.all=1GiB"], "write --placement-option max_memory=cpu.all=1G"),
         (["--placement-optoin", "solver=heft"], 'did you mean "--placement-option"?'),

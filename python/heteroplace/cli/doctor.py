@@ -120,16 +120,16 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _explain_error(arguments: argparse.Namespace) -> None:
     code = arguments.code.upper()
-    known = {cls.code: cls for cls in error_types()}
-    if code not in known:
-        near = did_you_mean(code, known) or f"; there are: {', '.join(known)}"
+    types = {cls.code: cls for cls in error_types()}
+    if code not in types:
+        near = did_you_mean(code, types) or f"; there are: {', '.join(types)}"
         raise HeteroPlaceError(f"no error has the code {code!r}{near}")
-    cls = known[code]
-    told = {"code": code, "name": cls.__name__, "cause": cause_of(cls), "remedy": cls.remedy}
+    cls = types[code]
+    fields = {"code": code, "name": cls.__name__, "cause": cause_of(cls), "remedy": cls.remedy}
     show(
         arguments,
-        lambda: told,
-        lambda: f"{code} {cls.__name__}: {told['cause']}\nremedy: {cls.remedy}",
+        lambda: fields,
+        lambda: f"{code} {cls.__name__}: {fields['cause']}\nremedy: {cls.remedy}",
     )
 
 
@@ -145,8 +145,8 @@ def _cpu() -> Iterator[Finding]:
         yield Finding("cores", LACKS, str(err))
         return
     threads = len(cpu.threads)
-    told = f"{cpu.model or 'CPU'}: {threads} of {os.cpu_count()} hardware threads may be used"
-    yield Finding("cores", OK, f"{told}, as {llvm_cpu_target()}")
+    text = f"{cpu.model or 'CPU'}: {threads} of {os.cpu_count()} hardware threads may be used"
+    yield Finding("cores", OK, f"{text}, as {llvm_cpu_target()}")
     if cpu.quota_cores is not None:
         yield Finding(
             "quota",
@@ -167,12 +167,12 @@ def _compiling() -> Iterator[Finding]:
         yield Finding("TVM", OK, f"{tvm.__version__} in {tvm.__path__[0]}")
     except HeteroPlaceError as err:
         yield Finding("TVM", LACKS, f"nothing can be compiled or run: {err}", str(err))
-    found = next((name for name in ("g++", "clang++", "c++") if shutil.which(name)), None)
+    compiler = next((name for name in ("g++", "clang++", "c++") if shutil.which(name)), None)
     yield Finding(
         "C++ compiler",
-        OK if found else LACKS,
-        str(shutil.which(found)) if found else "compiled models cannot be linked",
-        "" if found else "apt-get install g++",
+        OK if compiler else LACKS,
+        str(shutil.which(compiler)) if compiler else "compiled models cannot be linked",
+        "" if compiler else "apt-get install g++",
     )
     yield _package("onnx", "onnx", "ONNX models cannot be read", LACKS)
     yield _package(
@@ -290,8 +290,8 @@ def _version(module: str) -> str:
     try:
         return metadata.version(module)
     except metadata.PackageNotFoundError:
-        found = metadata.packages_distributions().get(module, ())
-        return ", ".join(f"{name} {metadata.version(name)}" for name in found) or "no distribution"
+        names = metadata.packages_distributions().get(module, ())
+        return ", ".join(f"{name} {metadata.version(name)}" for name in names) or "no distribution"
 
 
 def run_completion(arguments: argparse.Namespace) -> None:

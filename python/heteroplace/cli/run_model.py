@@ -152,7 +152,7 @@ def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises
     ------
     SolverError
-        A value is wrong: told before anything slow.
+        A value is wrong; checked before anything slow starts.
     """
     found: dict[str, Any] = {}
     for cls in OPTION_CLASSES:

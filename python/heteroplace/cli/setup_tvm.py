@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
             install_wheel(build_wheel(folder.resolve(), arguments.source))
         except TVMWheelError as fault:
             raise MissingTVMError(str(fault)) from fault
-    has_relay, told = describe_tvm()
+    has_relay, text = describe_tvm()
     if not has_relay:
         advice = "" if not arguments.check else "; run `heteroplace setup-tvm`"
-        raise MissingTVMError(f"{told}{advice}")
-    show(arguments, lambda: {"tvm": told, "relay": has_relay}, lambda: told)
+        raise MissingTVMError(f"{text}{advice}")
+    show(arguments, lambda: {"tvm": text, "relay": has_relay}, lambda: text)

@@ -166,8 +166,7 @@ def check_kind(
     others = given_flags(arguments, [flag for flag in flags if flag not in uses.get(kind, ())])
     if others:
         raise HeteroPlaceError(
-            f"{path}: {', '.join(others)} would not be looked at: this is a {kind} file; leave "
-            f"that out"
+            f"{path}: {', '.join(others)} would be ignored: this is a {kind} file; leave that out"
         )
 
 

@@ -337,19 +337,12 @@ def _check_host_reaches_all(cluster: Cluster, faults: Faults) -> None:
     from_host = _reached(cluster.host, ((link.src, link.dst) for link in cluster.links))
     to_host = _reached(cluster.host, ((link.dst, link.src) for link in cluster.links))
     for index, device in enumerate(cluster.devices):
-        path = ("devices", index)
         if device.memory not in from_host:
-            faults.add(
-                path,
-                f"device {device.name!r} cannot be reached from host memory {host!r}; "
-                f"add a link to it, or leave the device out",
-            )
+            fault = f"device {device.name!r} cannot be reached from host memory {host!r}; add a "
+            faults.add(("devices", index), f"{fault}link to it, or leave the device out")
         elif device.memory not in to_host:
-            faults.add(
-                path,
-                f"host memory {host!r} cannot be reached from device {device.name!r}; "
-                f"add a link back, or leave the device out",
-            )
+            fault = f"host memory {host!r} cannot be reached from device {device.name!r}; add a "
+            faults.add(("devices", index), f"{fault}link back, or leave the device out")
 
 
 def _reached(start: int, steps: Iterable[tuple[int, int]]) -> set[int]:

@@ -56,13 +56,13 @@ class Faults:
         """Note that the object at `path` lacks a key."""
         self.add(path, f"the key {json.dumps(key)} is missing")
 
-    def unknown(self, path: JsonPath, value: Mapping[str, object], known: Iterable[str]) -> None:
+    def unknown(self, path: JsonPath, value: Mapping[str, object], names: Iterable[str]) -> None:
         """Note every key of `value` that is not known, with the nearest one that it lacks."""
-        names = dict.fromkeys(known)
-        shown = ", ".join(list(names)[:_MAX_FAULTS]) + (", ..." if len(names) > _MAX_FAULTS else "")
+        keys = dict.fromkeys(names)
+        shown = ", ".join(list(keys)[:_MAX_FAULTS]) + (", ..." if len(keys) > _MAX_FAULTS else "")
         for key in value:
-            if key not in names:
-                hint = self._nearest(key, (name for name in names if name not in value))
+            if key not in keys:
+                hint = self._nearest(key, (name for name in keys if name not in value))
                 self.add(path, f"unknown key {show(key)}{hint or f'; known keys: {shown}'}")
 
     def find(self, path: JsonPath, what: str, name: str, ids: Mapping[str, int]) -> int:
@@ -102,30 +102,30 @@ class Faults:
         if lines:
             raise self._error(f"{self._source}: {len(lines)} faults{listing}")
 
-    def _nearest(self, name: str, known: Iterable[str]) -> str:
-        return did_you_mean(name, known) if len(self._lines) < _MAX_SUGGESTIONS else ""
+    def _nearest(self, name: str, names: Iterable[str]) -> str:
+        return did_you_mean(name, names) if len(self._lines) < _MAX_SUGGESTIONS else ""
 
 
 def note_form_faults(value: object, file: type[Struct], faults: Faults) -> None:
     """Note where a parsed JSON value is not as the JSON Schema of a struct says."""
     seen: set[JsonPath] = set()
     for error in chain.from_iterable(map(_innermost, _errors(value, file))):
-        path, found, rule = tuple(error.absolute_path), error.instance, error.validator_value
+        path, instance, rule = tuple(error.absolute_path), error.instance, error.validator_value
         if error.validator == "required":
             for key in rule:
-                if key not in found:
+                if key not in instance:
                     faults.missing(path, key)
         elif error.validator == "additionalProperties":
-            faults.unknown(path, found, error.schema["properties"])
+            faults.unknown(path, instance, error.schema["properties"])
         elif path not in seen:
             seen.add(path)
             if path and path[-1] in _VERSIONS and error.validator == "enum":
                 is_one = len(rule) == 1
                 versions = f"version {rule[0]}" if is_one else f"versions {rule[0]} to {rule[-1]}"
-                faults.add(path, f"this file is of version {show(found)}, and heteroplace reads "
+                faults.add(path, f"this file is of version {show(instance)}, and heteroplace reads "
                                  f"{versions}")  # fmt: skip
             else:
-                faults.expected(path, expected_by(error.schema, found), found)
+                faults.expected(path, expected_by(error.schema, instance), instance)
 
 
 def _errors(value: object, file: type[Struct]) -> Iterator[Any]:
@@ -241,15 +241,15 @@ def show(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return "; did you mean NEAREST?" or "" where nothing is near; small letters are as capitals.
 
     >>> did_you_mean("CONV", ["conv", "relu"])
     '; did you mean "conv"?'
     """
-    names = {one.casefold(): one for one in reversed(list(known))}
-    nearest = difflib.get_close_matches(name.casefold(), list(reversed(names)), n=1, cutoff=0.6)
-    return f"; did you mean {show(names[nearest[0]])}?" if nearest else ""
+    by_small = {one.casefold(): one for one in reversed(list(names))}
+    nearest = difflib.get_close_matches(name.casefold(), list(reversed(by_small)), n=1, cutoff=0.6)
+    return f"; did you mean {show(by_small[nearest[0]])}?" if nearest else ""
 
 
 def path_text(path: JsonPath) -> str:

@@ -259,11 +259,11 @@ def _difference(file: PlanFile, graph: TaskGraph) -> str:
     runs = {step.run for step in file.steps if isinstance(step, RunStep)}
     runs |= {step.collective for step in file.steps if isinstance(step, CollectiveStep)}
     loaded = {task for step in file.steps if isinstance(step, LoadStep) for task in step.load}
-    guards = (getattr(step, "guard", None) for step in file.steps)
+    guards = [step.guard for step in file.steps if isinstance(step, (RunStep, CopyStep, LoadStep))]
     copies = {step.copy for step in file.steps if isinstance(step, CopyStep)}
     for what, named, known in (
         ("task", runs | loaded, {task.name for task in graph.tasks}),
-        ("router", {guard.router for guard in guards if guard is not None}, graph.router_ids),
+        ("router", {guard.router for guard in guards if guard is not UNSET}, graph.router_ids),
         ("tensor", copies, {tensor.name for tensor in graph.tensors}),
     ):
         strangers = sorted(named - set(known))

@@ -113,7 +113,8 @@ class _Lowering:
         self._guarded = guarded_program(
             calls, cluster, self._instructions, self._tensor, self._kernel
         )
-        self._early = [*self._inputs, *dict.fromkeys(map(self._owner, self._guarded.kept))]
+        read_late = dict.fromkeys(map(self._owner, self._guarded.read_late))
+        self._early = [*self._inputs, *read_late]
         """What has its bytes for itself: threads look at decisions at any time of a request."""
         self._kept = frozenset([*self._early, *outputs])
         """Inputs are overwritten by what replaces them only: they may be set once for many runs."""

@@ -22,7 +22,7 @@ from heteroplace.registry import load_plugin
 class GuardedProgram:
     """The guarded instructions and the routers of one program; without routers, none."""
 
-    kept: tuple[Instance, ...] = ()
+    read_late: tuple[Instance, ...] = ()
     """Values that are read until the end of a request."""
 
     def call(self, instruction: Instruction, memory: int, num_threads: int) -> QueueInstruction:

@@ -53,8 +53,8 @@ class SearchedVariants(KernelVariants, Protocol):
         """
 
 
-def with_asked_makers(
-    network: Network, cluster: Cluster, options: PlaceOptions, asked: CostOptions, items: int
+def with_requested_makers(
+    network: Network, cluster: Cluster, options: PlaceOptions, cost_options: CostOptions, items: int
 ) -> tuple[Network, Cluster]:
     """Return `with_makers` of those whose kernels the options ask for; tuned ones where there are
     any, and the kernels have implementations."""
@@ -64,15 +64,21 @@ def with_asked_makers(
     is_installed = "tuned" in plugins("kernel_variants")
     if is_installed and options.may_be_tuned and not has_one_implementation(network.graph, items):
         makers.append("tuned")
-    asked_of = {"cublas": options.cublas, "cudnn": options.cudnn}
+    precisions = {"cublas": options.cublas, "cudnn": options.cudnn}
     makers += [
-        name for name, maker in LIBRARY_MAKERS.items() if asked_of[maker.option] == maker.precision
+        name
+        for name, maker in LIBRARY_MAKERS.items()
+        if precisions[maker.option] == maker.precision
     ]
-    return with_makers(network, cluster, makers, asked, items)
+    return with_makers(network, cluster, makers, cost_options, items)
 
 
 def with_makers(
-    network: Network, cluster: Cluster, makers: Sequence[str], asked: CostOptions, items: int = 1
+    network: Network,
+    cluster: Cluster,
+    makers: Sequence[str],
+    cost_options: CostOptions,
+    items: int = 1,
 ) -> tuple[Network, Cluster]:
     """Return `with_implementations` with the kernel variants that have tunings.
 
@@ -89,10 +95,10 @@ def with_makers(
                     network.graph, items, f"{option}={precision!r}", f"{option}='off'"
                 )
             variants: SearchedVariants = load_plugin("kernel_variants", maker)
-            found = variants.find_tunings(network, cluster, asked)
-            if not found:
+            of_maker = variants.find_tunings(network, cluster, cost_options)
+            if not of_maker:
                 continue
-            tunings |= found
+            tunings |= of_maker
         available.append(maker)
     if not available:
         return network, cluster
@@ -105,11 +111,11 @@ def has_one_implementation(graph: TaskGraph, items: int) -> bool:
     return items > 1 or bool(graph.routers) or graph.has_shared_values
 
 
-def _check_has_several(graph: TaskGraph, items: int, asked: str, mend: str) -> None:
+def _check_has_several(graph: TaskGraph, items: int, option: str, remedy: str) -> None:
     if has_one_implementation(graph, items):
         raise SolverError(
-            f"{asked} chooses for each task of one item, without routers and values that devices "
-            f"share; give {mend}"
+            f"{option} chooses for each task of one item, without routers and values that devices "
+            f"share; give {remedy}"
         )
 
 
@@ -210,10 +216,10 @@ def _task_kernels(
     """The identities of each task's kernels."""
     calls = compiled.calls(cluster, placement)
     kernels = describe_kernels(calls)
-    found: dict[str, list[str]] = defaultdict(list)
+    identities: dict[str, list[str]] = defaultdict(list)
     for call in calls.calls:
-        found[call.task].append(kernels[call.kernel].identity)
-    return [sorted(found[task.name]) for task in compiled.graph.tasks]
+        identities[call.task].append(kernels[call.kernel].identity)
+    return [sorted(identities[task.name]) for task in compiled.graph.tasks]
 
 
 def without_unused_twins(solution: Solution, graph: TaskGraph, cluster: Cluster) -> Solution:

@@ -284,18 +284,18 @@ class _Measuring:
         rounds = []
         for _ in range(_NUM_ROUNDS):
             before = Usage.now()
-            found = self._round()
-            rounds.append((Usage.now().others_since(before), found))
+            round_ = self._round()
+            rounds.append((Usage.now().others_since(before), round_))
         rounds.sort(key=lambda entry: entry[0])
         num_quiet = sum(others <= QUIET_CORES for others, _ in rounds)
-        counted = [found for _, found in rounds[: max(num_quiet, _MIN_ROUNDS)]]
+        counted = [each for _, each in rounds[: max(num_quiet, _MIN_ROUNDS)]]
         return _Found(
-            np.median([found.alone_ns for found in counted], axis=0) * self._is_own,
-            _median_ratio([found.slowdown for found in counted]),
-            _median_ratio([found.copy_slowdown for found in counted]),
-            np.concatenate([found.scatter for found in counted]),
-            max(0.0, float(np.median([found.fetch_ns_per_byte for found in counted]))),
-            int(np.median([found.core_to_core_ns for found in counted])),
+            np.median([each.alone_ns for each in counted], axis=0) * self._is_own,
+            _median_ratio([each.slowdown for each in counted]),
+            _median_ratio([each.copy_slowdown for each in counted]),
+            np.concatenate([each.scatter for each in counted]),
+            max(0.0, float(np.median([each.fetch_ns_per_byte for each in counted]))),
+            int(np.median([each.core_to_core_ns for each in counted])),
         )
 
     def _round(self) -> _Found:

@@ -278,8 +278,8 @@ def collective_step_ns(
 
 def value_bytes(graph: TaskGraph, tensor: int, items: Sequence[int]) -> int:
     """Return the bytes of so many items of a tensor, or of its one value if it is shared."""
-    found = graph.tensors[tensor]
-    return found.bytes if found.shared else found.bytes * len(items)
+    value = graph.tensors[tensor]
+    return value.bytes if value.shared else value.bytes * len(items)
 
 
 def collective_bytes(graph: TaskGraph, step: Collective) -> int:
@@ -290,10 +290,10 @@ def collective_bytes(graph: TaskGraph, step: Collective) -> int:
 
 def versioned_tensors(graph: TaskGraph) -> frozenset[int]:
     """Return the tensors that collectives make, those that tasks make and are shared, and state."""
-    found = {state for state, _ in graph.updates}
+    versioned = {state for state, _ in graph.updates}
     for tensor, description in enumerate(graph.tensors):
         if description.producer is not None:
             is_collective = collective_kind(graph.tasks[description.producer].op) is not None
             if description.shared or is_collective:
-                found.add(tensor)
-    return frozenset(found)
+                versioned.add(tensor)
+    return frozenset(versioned)

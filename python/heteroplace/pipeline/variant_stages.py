@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heteroplace.measure.kernel_variants import with_asked_makers, with_makers, without_unused_twins
+from heteroplace.measure.kernel_variants import (
+    with_makers,
+    with_requested_makers,
+    without_unused_twins,
+)
 from heteroplace.pipeline.place_state import PlaceState
 
 
@@ -19,7 +23,7 @@ def add_saved(state: PlaceState) -> PlaceState:
 
 def add_requested(state: PlaceState) -> PlaceState:
     """Add the variants that the options name."""
-    network, cluster = with_asked_makers(
+    network, cluster = with_requested_makers(
         state.known_network,
         state.cluster,
         state.options,

@@ -162,8 +162,8 @@ print([name for name in ("tvm", "ortools") if name in sys.modules])
     ("arguments", "message"),
     [
         (["plan.json"], "plan.json: a plan file can be shown only with --graph and --cluster"),
-        (["graph.json", "--task", "a"], "graph.json: --task would not be looked at: this is a"),
-        (["graph.json", "--program"], "--program would not be looked at: this is a graph file"),
+        (["graph.json", "--task", "a"], "graph.json: --task would be ignored: this is a"),
+        (["graph.json", "--program"], "--program would be ignored: this is a graph file"),
         (["costs.json", "--task", "bb"], "costs.json: has no costs of task 'bb'"),
         (["costs.json", "--device", "gpu"], "has no costs of device 'gpu'; did you mean"),
         (["nothing.json"], "nothing.json: cannot be read: No such file"),

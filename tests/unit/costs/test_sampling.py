@@ -47,11 +47,11 @@ def sample_all(
 
 
 def test_a_steady_kernel_needs_the_least_number_of_samples() -> None:
-    found = sample_all(steady(noise=0.001))
-    assert found.num_samples == SamplingOptions().min_samples
-    assert found.ended_by == "precision"
-    assert abs(found.wall_ns - 10_000) <= 20
-    assert found.low_ns <= found.wall_ns <= found.high_ns
+    result = sample_all(steady(noise=0.001))
+    assert result.num_samples == SamplingOptions().min_samples
+    assert result.ended_by == "precision"
+    assert abs(result.wall_ns - 10_000) <= 20
+    assert result.low_ns <= result.wall_ns <= result.high_ns
 
 
 def test_a_noisy_kernel_is_sampled_until_the_interval_is_narrow() -> None:
@@ -63,10 +63,10 @@ def test_a_noisy_kernel_is_sampled_until_the_interval_is_narrow() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.45])
 def test_samples_that_lost_their_core_do_not_count(share: float) -> None:
-    found = sample_all(preempted(share), SamplingOptions(precision_ratio=0.0, max_samples=100))
-    assert found.num_dropped > 0
-    assert found.num_samples + found.num_dropped == 100
-    assert abs(found.wall_ns - 10_000) <= 200
+    result = sample_all(preempted(share), SamplingOptions(precision_ratio=0.0, max_samples=100))
+    assert result.num_dropped > 0
+    assert result.num_samples + result.num_dropped == 100
+    assert abs(result.wall_ns - 10_000) <= 200
 
 
 def test_without_dropping_the_same_stream_would_be_slower() -> None:
@@ -97,32 +97,32 @@ def test_two_speeds_are_told_by_spread_and_interval() -> None:
     stream = (
         KernelSample(10_000 + 10_000 * (i % 2), 10_000 + 10_000 * (i % 2)) for i in range(10**6)
     )
-    found = sample_all(stream, SamplingOptions(max_samples=60))
-    assert found.ended_by == "samples"
-    assert found.spread_ns == 5_000
-    assert (found.low_ns, found.high_ns) == (10_000, 20_000)
+    result = sample_all(stream, SamplingOptions(max_samples=60))
+    assert result.ended_by == "samples"
+    assert result.spread_ns == 5_000
+    assert (result.low_ns, result.high_ns) == (10_000, 20_000)
 
 
 def test_a_drift_widens_the_interval_until_a_limit() -> None:
     stream = (KernelSample(10_000 + 200 * i, 10_000 + 200 * i) for i in range(10**6))
-    found = sample_all(stream, SamplingOptions(max_samples=50))
-    assert found.ended_by == "samples"
-    assert found.wall_ns == 10_000 + 200 * 49 // 2
-    assert found.high_ns - found.low_ns > 0.04 * found.wall_ns
+    result = sample_all(stream, SamplingOptions(max_samples=50))
+    assert result.ended_by == "samples"
+    assert result.wall_ns == 10_000 + 200 * 49 // 2
+    assert result.high_ns - result.low_ns > 0.04 * result.wall_ns
 
 
 def test_long_kernels_end_by_time_but_not_before_the_least_number() -> None:
-    found = sample_all(
+    result = sample_all(
         (KernelSample(10**9 * (1 + i % 3), 10**9 * (1 + i % 3)) for i in range(10**6)),
         SamplingOptions(max_ns=1),
     )
-    assert found.ended_by == "time"
-    assert found.num_samples == SamplingOptions().min_samples
+    assert result.ended_by == "time"
+    assert result.num_samples == SamplingOptions().min_samples
 
 
 def test_times_are_of_one_call() -> None:
-    found = sample_all((KernelSample(1_000, 900) for _ in range(100)), num_calls=10)
-    assert (found.wall_ns, found.cpu_ns, found.spread_ns) == (100, 90, 0)
+    result = sample_all((KernelSample(1_000, 900) for _ in range(100)), num_calls=10)
+    assert (result.wall_ns, result.cpu_ns, result.spread_ns) == (100, 90, 0)
 
 
 def test_a_kernel_without_samples_has_no_summary() -> None:

@@ -61,16 +61,16 @@ def test_a_repeated_key_among_many_is_found_without_comparing_all_with_all(
 def test_only_the_first_unknown_keys_are_compared_with_the_known_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
+    compared: list[str] = []
     nearest = faults.did_you_mean
     monkeypatch.setattr(
-        faults, "did_you_mean", lambda name, known: (asked.append(name), nearest(name, known))[1]
+        faults, "did_you_mean", lambda name, names: (compared.append(name), nearest(name, names))[1]
     )
     value = {"schema_version": 1, "name": "c", **{f"k{number}": 0 for number in range(5000)}}
     with pytest.raises(ClusterError, match="5001 faults") as caught:
         cluster_from_json(value)
     assert "and 4951 more" in str(caught.value)
-    assert len(asked) <= 10
+    assert len(compared) <= 10
 
 
 def test_many_links_of_one_name_are_one_fault() -> None:

@@ -79,7 +79,7 @@ def compile_placed(arguments: argparse.Namespace) -> None:
     check_writable(arguments.output, arguments.placement_plan_out, arguments.placement_report)
     record = tvmc_options.read_record(arguments)
     if arguments.placement_sign_with is not None:
-        sign_tail(arguments.placement_sign_with, b"")  # a wrong key is told before anything slow
+        sign_tail(arguments.placement_sign_with, b"")  # a wrong key is refused at once
     if record is not None:
         _compile_shared(arguments, record)
         return

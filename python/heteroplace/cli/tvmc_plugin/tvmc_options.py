@@ -194,7 +194,7 @@ def read_pairs(texts: Iterable[str]) -> dict[str, Any]:
             options[name] = entry.parse(value)
         except ValueError as err:
             raise HeteroPlaceError(f"{_OPTION_FLAG} {text}: {err}") from err
-    read_options(options)  # wrong values are told before anything slow
+    read_options(options)  # a wrong value is refused before anything slow starts
     return options
 
 
@@ -202,7 +202,7 @@ def moved_option(flag: str, argv: Sequence[str]) -> str:
     """Return how an option that was a flag of its own is written now; "": it never was one.
 
     >>> moved_option("--placement-solver", ["--placement-solver", "heft"])
-    '--placement-solver is no option any more; write --placement-option solver=heft'
+    '--placement-solver is no longer an option; write --placement-option solver=heft'
     """
     word, equals, value = flag.partition("=")
     name = word.removeprefix("--placement-").replace("-", "_")
@@ -210,7 +210,7 @@ def moved_option(flag: str, argv: Sequence[str]) -> str:
         return ""
     if not equals:
         value = next(iter(argv[list(argv).index(word) + 1 :]), "VALUE") if word in argv else "VALUE"
-    return f"{word} is no option any more; write {_OPTION_FLAG} {shlex.quote(f'{name}={value}')}"
+    return f"{word} is no longer an option; write {_OPTION_FLAG} {shlex.quote(f'{name}={value}')}"
 
 
 def read_record(arguments: argparse.Namespace) -> ShardingRecord | None:

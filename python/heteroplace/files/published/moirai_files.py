@@ -129,10 +129,10 @@ def _read(path: str | os.PathLike[str]) -> _File:
     if count == 0:
         faults.add(("devices",), "at least one device is needed")
 
-    def check(place: JsonPath, found: tuple[float, ...]) -> None:
-        if len(found) != count:
+    def check(place: JsonPath, times: tuple[float, ...]) -> None:
+        if len(times) != count:
             expected = f"a list of {count} numbers >= 0, one per device"
-            faults.expected(place, expected, list(found))
+            faults.expected(place, expected, list(times))
 
     check(("device_memory",), file.device_memory)
     check_ids(file.tasks, "tasks", faults)

@@ -38,12 +38,12 @@ class Guards:
         memory_of
             For each value the memory in which it is made.
         """
-        found: dict[Instance, tuple[Instance, int]] = {}
+        inside: dict[Instance, tuple[Instance, int]] = {}
         for value, memory in memory_of.items():
             before = self._calls.values[value].in_place_of
             if before is not None:
-                found[value, memory] = (root(self._calls, before), memory), 0
-        return found
+                inside[value, memory] = (root(self._calls, before), memory), 0
+        return inside
 
     def of_call(self, call: KernelCall, step: int) -> Guard | None:
         """Return when a call is made that carries out a step of the plan; None: in every run."""

@@ -153,10 +153,10 @@ class _Orderer:
 
     def _need_decision(self, guard: Guard | None, memory: int) -> tuple[Instance, ...]:
         """Make sure that what a guard hangs on is where it is read; return it."""
-        found = self._guards.decision(guard, memory)
-        for value, there in found:
+        instances = self._guards.decision(guard, memory)
+        for value, there in instances:
             self._need(value, there, None)
-        return found
+        return instances
 
     @property
     def _host(self) -> int:

@@ -243,8 +243,8 @@ def _entries(value: Any) -> Iterator[TensorAttributes]:
 
 
 def _tensor(described: dict[str, Any], where: str) -> TensorAttributes:
-    known = {entry.name for entry in fields(TensorAttributes)}
-    unknown = sorted(set(described) - known)
+    attributes = {entry.name for entry in fields(TensorAttributes)}
+    unknown = sorted(set(described) - attributes)
     if unknown or "name" not in described or "producer" not in described:
         raise GraphError(
             f"{where} has {', '.join(map(repr, unknown)) or 'no name or producer'}; a tensor has: "

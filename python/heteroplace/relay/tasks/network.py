@@ -155,8 +155,8 @@ def _cut(
     mod = relay.transform.InferType()(mod)
     check_sizes(mod["main"], f"Relay module {name!r}", UnsupportedRelayError)
     if digest:
-        found = network_of(load_plugin("routers", "extract")(prepare(mod), name))
-        return replace(found, model_digest=digest)
+        network = network_of(load_plugin("routers", "extract")(prepare(mod), name))
+        return replace(network, model_digest=digest)
     if not is_annotated(mod):
         return network_of(extract(prepare(mod), name))
     if cluster is None:

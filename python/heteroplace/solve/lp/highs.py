@@ -41,29 +41,29 @@ class HighsEngine:
         self, program: MixedProgram, limits: MipLimits, start: FloatArray | None = None
     ) -> MipAnswer:
         """See `MipEngine.solve`. `start` is not used."""
-        found = _Call(program, limits).result()
-        if found is None:
+        result = _Call(program, limits).result()
+        if result is None:
             return MipAnswer(None, -np.inf, INTERRUPTED)
-        if _is_out_of_nodes(found):
+        if _is_out_of_nodes(result):
             return MipAnswer(None, -np.inf, LIMIT)
-        if found.status not in _STATUS:
+        if result.status not in _STATUS:
             raise SolverError(
                 f"HiGHS could not solve a program of {program.num_columns} columns and "
-                f"{program.num_rows} rows: {found.message}; use 'cpsat' or 'search'"
+                f"{program.num_rows} rows: {result.message}; use 'cpsat' or 'search'"
             )
         # The objective of a solution is no bound where a gap was allowed.
-        bound = found.mip_dual_bound
-        nodes = found.mip_node_count
+        bound = result.mip_dual_bound
+        nodes = result.mip_node_count
         return MipAnswer(
-            found.x,
+            result.x,
             -np.inf if bound is None else float(bound),
-            _STATUS[found.status],
+            _STATUS[result.status],
             0 if nodes is None else int(nodes),
         )
 
 
-def _is_out_of_nodes(found: Any) -> bool:
-    return found.status == _GAVE_UP and _NODES_UP in found.message
+def _is_out_of_nodes(result: Any) -> bool:
+    return result.status == _GAVE_UP and _NODES_UP in result.message
 
 
 class _Call:
@@ -77,7 +77,7 @@ class _Call:
     def __init__(self, program: MixedProgram, limits: MipLimits) -> None:
         self._program = program
         self._limits = limits
-        self._found: Any = None
+        self._result: Any = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="HiGHS")
 
@@ -90,11 +90,11 @@ class _Call:
             return None
         if self._error is not None:
             raise self._error
-        return self._found
+        return self._result
 
     def _run(self) -> None:
         try:
-            self._found = self._try_factors()
+            self._result = self._try_factors()
         except BaseException as err:
             self._error = err
 
@@ -102,12 +102,12 @@ class _Call:
         """Solve until HiGHS ends without an error of its own, within the time."""
         deadline = time.perf_counter() + self._limits.time_limit_s
         for factor in _FACTORS:
-            found = self._solve(factor, deadline - time.perf_counter())
-            if found.status != _GAVE_UP or _is_out_of_nodes(found):
+            result = self._solve(factor, deadline - time.perf_counter())
+            if result.status != _GAVE_UP or _is_out_of_nodes(result):
                 break
-        if found.mip_dual_bound is not None:
-            found.mip_dual_bound /= factor
-        return found
+        if result.mip_dual_bound is not None:
+            result.mip_dual_bound /= factor
+        return result
 
     def _solve(self, factor: float, time_limit_s: float) -> Any:
         from scipy.optimize import Bounds, LinearConstraint, milp

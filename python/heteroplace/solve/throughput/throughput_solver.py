@@ -26,6 +26,7 @@ import numpy as np
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.plan import Plan
 from heteroplace.native.core_arrays import IntArray
+from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.core_throughput import (
     Improvement,
     contiguous_splits,
@@ -86,6 +87,8 @@ _CHANGES_SHARE = 0.1
 _REPAIR_S = 1.0
 """Time for placements that fit, where the search from all initial solutions found none."""
 _REPAIR_MOVES = 20_000
+_MAX_TIES = 8
+"""Initial solutions of the same time per item, whose runs of one item are compared."""
 
 
 class ThroughputSolver:
@@ -159,7 +162,8 @@ class _Run:
             found = self._improve([placed, found.placement], repair_s, _REPAIR_MOVES)
         if found.violation:
             raise no_placement_error(problem)
-        return self._result(self._with_few_changes(found.placement, ratio), found.was_interrupted)
+        placement = self._shortest(self._with_few_changes(found.placement, ratio))
+        return self._result(placement, found.was_interrupted)
 
     def _list_schedules(self) -> list[IntArray]:
         """Placements by list schedulers and METIS; by METIS alone where there is time for little
@@ -193,6 +197,13 @@ class _Run:
         note = f"instead of {item_ns} ns, within {ratio:.0%}"
         self.tried.append((FEW_CHANGES, self._item_ns(found), note))
         return found
+
+    def _shortest(self, placement: IntArray) -> IntArray:
+        """The placement of this time per item whose run of one item is the shortest; ties: it."""
+        item_ns = self._item_ns(placement)
+        ties = [each for each in self.initial if self._item_ns(each) == item_ns][:_MAX_TIES]
+        schedules = [(_listed(self.problem, each).makespan_ns, each) for each in [placement, *ties]]
+        return min(schedules, key=lambda entry: entry[0])[1]
 
     def _is_over(self) -> bool:
         spent = time.perf_counter() - self.begin
@@ -352,6 +363,10 @@ class _Run:
 
 def listed_plan(problem: Problem, placement: IntArray, origin: str) -> Plan:
     """Return the list schedule of a placement, longest way to the end first."""
+    return problem.native.plan(_listed(problem, placement).steps, origin)
+
+
+def _listed(problem: Problem, placement: IntArray) -> NativePlan:
     count = len(problem.graph.tasks)
     to_end = [0] * count
     run = problem.native.run_ns[np.arange(count), placement].tolist() if count else []
@@ -359,5 +374,4 @@ def listed_plan(problem: Problem, placement: IntArray, origin: str) -> Plan:
         to_end[task] += run[task]
         for before in problem.graph.predecessors[task]:
             to_end[before] = max(to_end[before], to_end[task])
-    found = list_schedule(problem.native, placement.tolist(), to_end)
-    return problem.native.plan(found.steps, origin)
+    return list_schedule(problem.native, placement.tolist(), to_end)

@@ -40,18 +40,18 @@ def item_axes(mod: tvm.IRModule, graph: TaskGraph, num_items: int) -> dict[Value
     """
     main = mod["main"]
     names, rows = item_inputs(main, graph)
-    found: dict[ValueName, ItemTensor] = {}
+    items: dict[ValueName, ItemTensor] = {}
     for parameter in main.params:
         (type_,) = tensor_types(parameter.checked_type)
         axis = 0 if parameter.name_hint in names and num_items > 1 else None
         name = ValueName(parameter.name_hint)
-        found[name] = ItemTensor(static_shape(type_), type_.dtype, axis)
+        items[name] = ItemTensor(static_shape(type_), type_.dtype, axis)
     if graph.updates:
         for tensor in graph.outputs:
             value = graph.tensors[tensor]
             if not value.shared:
-                found[ValueName(value.name)] = ItemTensor((1, *value.shape), value.dtype, 0)
-        return found
+                items[ValueName(value.name)] = ItemTensor((1, *value.shape), value.dtype, 0)
+        return items
     bodies = TaskBodies(main, graph)
     outputs = {
         tensor: expression
@@ -60,16 +60,16 @@ def item_axes(mod: tvm.IRModule, graph: TaskGraph, num_items: int) -> dict[Value
         and (expression := bodies.expression(tensor)) is not None
     }
     if not outputs or num_items == 1:
-        return found
+        return items
     one = _PlainOps(main, graph).run(list(outputs.values()))
     more = rebatch(one, 2, [name for name in names if _has(one["main"], name)], rows)
     types = tensor_types(more["main"].body.checked_type)
     for tensor, type_ in zip(outputs, types, strict=True):
         description = graph.tensors[tensor]
-        found[ValueName(description.name)] = item_tensor(
+        items[ValueName(description.name)] = item_tensor(
             description.shape, static_shape(type_), type_.dtype
         )
-    return found
+    return items
 
 
 def _has(main: relay.Function, name: str) -> bool:
@@ -97,8 +97,8 @@ class _PlainOps:
             else:
                 rebuild([node], mapped)
         body = mapped[whole]
-        found = relay.analysis.free_vars(body)
-        return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function(found, body)))
+        function = relay.Function(relay.analysis.free_vars(body), body)
+        return relay.transform.InferType()(tvm.IRModule.from_expr(function))
 
     def _call(self, call: relay.Call, mapped: dict[relay.Expr, relay.Expr]) -> relay.Expr:
         task = self._task_id[task_of_span(call) or ""]
@@ -106,18 +106,18 @@ class _PlainOps:
         is_tuple = isinstance(call.checked_type, relay.TupleType)
         if self._graph.is_made_once(task):
             types = tensor_types(call.checked_type)
-            found: list[relay.Expr] = [relay.Var("shared", type_) for type_ in types]
+            results: list[relay.Expr] = [relay.Var("shared", type_) for type_ in types]
         elif kind is not None:
             read = [leaf for argument in call.args for leaf in leaves(argument)]
             shapes = [
                 self._graph.tensors[tensor].shape for tensor in self._graph.task_outputs[task]
             ]
             reads = [Read(_mapped(leaf, mapped), static_shape(leaf.checked_type)) for leaf in read]
-            found = member_outputs(kind.name, reads, shapes, call.span)
+            results = member_outputs(kind.name, reads, shapes, call.span)
         else:
             rebuild([call], mapped)
             return mapped[call]
-        return relay.Tuple(found) if is_tuple else found[0]
+        return relay.Tuple(results) if is_tuple else results[0]
 
 
 def _mapped(leaf: relay.Expr, mapped: dict[relay.Expr, relay.Expr]) -> relay.Expr:

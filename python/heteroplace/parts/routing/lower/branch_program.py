@@ -65,7 +65,7 @@ class BranchProgram(GuardedProgram):
                     kept[value, memory] = None
                     if each.call is not None and (value, memory) in each.writes:
                         self._home[value] = memory
-        self.kept = tuple(kept)
+        self.read_late = tuple(kept)
         """What is read or recorded until the end of a request."""
         self._lines: dict[tuple[int, int], int] = {}
         """By router and memory."""
