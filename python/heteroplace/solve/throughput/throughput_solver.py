@@ -201,7 +201,7 @@ class _Run:
     def _shortest(self, placement: IntArray) -> IntArray:
         """The placement of this time per item whose run of one item is the shortest; ties: it."""
         item_ns = self._item_ns(placement)
-        ties = [each for each in self.initial if self._item_ns(each) == item_ns][:_MAX_TIES]
+        ties = [each for each in self.initial if self._initial_ns(each) == item_ns][:_MAX_TIES]
         schedules = [(_listed(self.problem, each).makespan_ns, each) for each in [placement, *ties]]
         return min(schedules, key=lambda entry: entry[0])[1]
 
@@ -233,12 +233,15 @@ class _Run:
         """The initial solution of least time per item that fits, and that time; ties: the first."""
         best: tuple[int, IntArray] | None = None
         for one in self.initial:
-            if id(one) not in self.item_ns:
-                self.item_ns[id(one)] = self._item_ns(one)
-            item_ns = self.item_ns[id(one)]
+            item_ns = self._initial_ns(one)
             if item_ns is not None and (best is None or item_ns < best[0]):
                 best = item_ns, one
         return best
+
+    def _initial_ns(self, placement: IntArray) -> int | None:
+        if id(placement) not in self.item_ns:
+            self.item_ns[id(placement)] = self._item_ns(placement)
+        return self.item_ns[id(placement)]
 
     def _item_ns(self, placement: IntArray) -> int | None:
         loads = placement_loads(self.problem.native, placement)
