@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pytest
 
-LIMIT_S = 360.0
+LIMIT_S = 300.0
 """Processor time of the costly tests of a run. A test holds that the first round fits in."""
 
 COSTLY_S = 2.0

@@ -121,7 +121,7 @@ class Trial:
         try:
             imported = from_onnx(self.model, input_shapes=shapes)
         except HeteroPlaceError:
-            return "not imported"  # test_random_onnx_graphs.py says whether it should be
+            return "not imported"  # test_random_onnx.py says whether it should be
         if expected is None or rounded is None:
             return "no reference"
         try:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from random_options import Trial, draw
-from test_random_onnx_graphs import graph_of
+from test_random_onnx import graph_of
 
 pytestmark = pytest.mark.relay
 
