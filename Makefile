@@ -10,6 +10,7 @@
 #                   seconds lead, the next run goes on; ONLY=REGEX: these PART/GRAPH; BUDGET=S)
 #   make gpu        the tests and benchmarks that need an NVIDIA GPU (ONLY=REGEX: these networks)
 #   make lint       ruff, mypy, clang-format
+#   make tidy       clang-tidy over the C++ core, in minutes (.clang-tidy says what it looks for)
 #   make lines      how many lines the core and each part have
 #   make docs       the site, into build/docs (make docs-links: also follow links to other sites)
 #   make wheel      a wheel for this Python, into dist
@@ -44,7 +45,7 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: demo test test-all bench tables gpu lint lines docs docs-links wheel offline setup clean
+.PHONY: demo test test-all bench tables gpu lint tidy lines docs docs-links wheel offline setup clean
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -92,6 +93,17 @@ lint: setup
 	find src tests/cpp -name '*.h' -o -name '*.cc' | \
 	  xargs "$$($(BIN)/python -c 'import clang_format as c; print(c.get_executable("clang-format"))')" \
 	  --dry-run --Werror
+
+# Six files a process: each reads its headers anew.
+tidy: setup $(VENV)/.stamp-tidy
+	headers=$$($(BIN)/python -c 'import nanobind, sysconfig; \
+	  print("-isystem", sysconfig.get_path("include"), "-isystem", nanobind.include_dir())'); \
+	find src -name '*.cc' | xargs -P $(JOBS) -n 6 sh -c '$(BIN)/clang-tidy --quiet "$$@" -- \
+	  -std=c++20 -fPIC -I src '"$$headers" tidy
+
+$(VENV)/.stamp-tidy: $(VENV)/.stamp-packages
+	$(PIP) install clang-tidy==23.1.4
+	touch $@
 
 # What tests and benchmarks on GPUs need: NVML, and the libraries `cublas` and `cudnn` are about.
 $(VENV)/.stamp-gpu: $(VENV)/.stamp-packages

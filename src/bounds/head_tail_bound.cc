@@ -76,8 +76,7 @@ double HeadTailBound::Rest(int task, int device, int exit) const {
       rest = std::max(rest, least);
     }
     const bool is_last = !module_.has_exit && problem_.host >= 0;
-    if (is_last && std::find(module_.host_outputs.begin(), module_.host_outputs.end(), tensor) !=
-                       module_.host_outputs.end()) {
+    if (is_last && std::ranges::find(module_.host_outputs, tensor) != module_.host_outputs.end()) {
       rest = std::max(rest, Transfer(tensor, memory, problem_.host));
     }
   }

@@ -77,7 +77,7 @@ class BoundSearch {
         step /= 2;
         without_gain = 0;
         price = outcome.price;
-        std::fill(direction.begin(), direction.end(), 0.0);
+        std::ranges::fill(direction, 0.0);
       }
       if (!Move(price, slope, value, step, direction)) break;
     }
@@ -201,7 +201,7 @@ class BoundSearch {
     reach[0] = 0;
     for (int module = 0; module < modules_.num_modules(); ++module) {
       const auto& table = tables_[modules_.module_class[module]];
-      std::fill(next.begin(), next.end(), ModuleBound::kImpossibleBound);
+      std::ranges::fill(next, ModuleBound::kImpossibleBound);
       for (size_t entry = 0; entry < states; ++entry) {
         if (reach[entry] >= ModuleBound::kImpossibleBound) continue;
         for (size_t exit = 0; exit < states; ++exit) {
@@ -214,7 +214,7 @@ class BoundSearch {
       }
       reach.swap(next);
     }
-    const auto last = std::min_element(reach.begin(), reach.end());
+    const auto last = std::ranges::min_element(reach);
     double value = *last;
     if (value >= ModuleBound::kImpossibleBound) return value;
     slope.assign(price.size(), 0.0);
@@ -240,7 +240,7 @@ class BoundSearch {
       const int cut = modules_.first_task[module + 1] - 1;
       if (problem_.Run(cut, device) == model::kImpossible) return;
     }
-    std::fill(path_.begin(), path_.end(), device);
+    std::ranges::fill(path_, device);
     path_.front() = -1;
     path_.back() = -1;
     outcome.samples.push_back(Sample(0.0));

@@ -71,7 +71,7 @@ void ModuleTrees::Grow(int root, std::vector<uint8_t>& is_taken) {
       const int reader = is_from_parent ? other : task;
       for (int tensor : module_.makes[producer]) {
         const auto readers = module_.readers[tensor];
-        if (std::find(readers.begin(), readers.end(), reader) != readers.end()) {
+        if (std::ranges::find(readers, reader) != readers.end()) {
           edge.tensors.push_back(tensor);
         }
       }

@@ -13,7 +13,7 @@ namespace heteroplace::bounds {
  */
 inline void ProjectOntoSimplex(std::span<double> values) {
   std::vector<double> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  std::ranges::sort(sorted, std::greater<>());
   double sum = 0, shift = 0;
   for (size_t count = 1; count <= sorted.size(); ++count) {
     sum += sorted[count - 1];

@@ -26,11 +26,11 @@ std::vector<fs::path> PackageFolders(const fs::path& lib) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator at(lib, error), end; !error && at != end; at.increment(error)) {
-    if (at->path().filename().string().rfind("python3", 0) == 0) {
+    if (at->path().filename().string().starts_with("python3")) {
       found.push_back(at->path() / "site-packages" / "tvm");
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 
@@ -49,7 +49,7 @@ std::vector<fs::path> Candidates(const std::vector<fs::path>& folders) {
     for (const char* name : kNames) {
       // Resolved: its own libraries are found beside the file, not beside a link to it.
       const fs::path file = fs::canonical(place / name, error);
-      const bool is_new = std::find(files.begin(), files.end(), file) == files.end();
+      const bool is_new = std::ranges::find(files, file) == files.end();
       if (!error && is_new) files.push_back(file);
     }
   }

@@ -76,7 +76,7 @@ exec::FileOptions FileOptionsOf(const heteroplace_load_options& options) {
   how.trusted_keys.emplace();
   for (int32_t i = 0; i < options.num_trusted_keys; ++i) {
     ExpectNotNull(options.trusted_keys[i], "a trusted key");
-    how.trusted_keys->push_back(options.trusted_keys[i]);
+    how.trusted_keys->emplace_back(options.trusted_keys[i]);
   }
   return how;
 }

@@ -63,7 +63,7 @@ void Model::StartTrace(int64_t max_requests) {
   CheckFeeding("heteroplace_start_trace");
   const auto most = max_requests == 0 ? std::nullopt : std::optional(max_requests);
   ranked_ == nullptr ? executor_->StartTrace(most) : ranked_->StartTrace(most);
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   unsaved_.reset();
 }
 
@@ -130,8 +130,8 @@ std::vector<const heteroplace_tensor*> Match(const Model& model,
     ExpectStruct(tensor, sizeof(heteroplace_tensor), sizeof(heteroplace_tensor),
                  std::string(kind) + " " + std::to_string(i));
     const std::string name = tensor->name == nullptr ? "" : tensor->name;
-    const auto port = std::find_if(ports.begin(), ports.end(),
-                                   [&](const exec::Port& other) { return other.name == name; });
+    const auto port =
+        std::ranges::find_if(ports, [&](const exec::Port& other) { return other.name == name; });
     if (port == ports.end()) {
       faults.Add("the program has no " + Named(kind, name) + "; it has " + NamesOf(ports));
       continue;

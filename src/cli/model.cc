@@ -75,6 +75,7 @@ void Model::Fail(const char* text) const { Expect(heteroplace_fail(handle(), tex
 
 Model::Model(const RunOptions& options, Job* job) {
   std::vector<const char*> keys;
+  keys.reserve(options.trusted_keys.size());
   for (const std::string& key : options.trusted_keys) keys.push_back(key.c_str());
   heteroplace_load_options how{};
   how.struct_size = sizeof(how);

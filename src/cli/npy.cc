@@ -178,7 +178,7 @@ NpyArray ReadNpy(std::string_view bytes, const std::string& name) {
     throw Stop(ExitCode::kBadArray, name + ": " + what);
   };
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(bytes[i])); };
-  if (bytes.substr(0, kMagic.size()) != kMagic) {
+  if (!bytes.starts_with(kMagic)) {
     fail("is no .npy file; write it by numpy.save");
   }
   const size_t version = bytes.size() > kMagic.size() ? byte(kMagic.size()) : 0;
@@ -217,7 +217,7 @@ std::string WriteNpy(const exec::DLDataType& dtype, const std::vector<int64_t>& 
   std::string header = "{'descr': '" + DescrOf(dtype) + "', 'fortran_order': False, 'shape': (";
   for (size_t i = 0; i < shape.size(); ++i) {
     header += (i == 0 ? "" : " ") + std::to_string(shape[i]);
-    if (i + 1 < shape.size() || shape.size() == 1) header += ",";
+    if (i + 1 < shape.size() || shape.size() == 1) header += ',';
   }
   header += "), }";
   constexpr size_t kPrefixBytes = 10;

@@ -99,6 +99,7 @@ void TakeInputs(std::vector<GivenInput> inputs, const RunOptions& options, Model
 
 std::vector<heteroplace_tensor> TensorsOf(const std::vector<Port>& ports) {
   std::vector<heteroplace_tensor> tensors;
+  tensors.reserve(ports.size());
   for (const Port& port : ports) tensors.push_back(port.tensor);
   return tensors;
 }
@@ -163,7 +164,7 @@ double Quantile(const std::vector<double>& sorted, double part) {
 
 void Tell(const Series& series, int num_requests) {
   std::vector<double> sorted = series.run_ms;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   const size_t count = sorted.size();
   std::printf(
       "%zu run%s, %d at a time: median %.3f ms, min %.3f ms, p90 %.3f ms, %.1f per second\n", count,

@@ -87,8 +87,8 @@ std::pair<std::string, std::string> PairOf(const std::string& option, const std:
 void Add(std::vector<std::pair<std::string, std::string>>* pairs, const std::string& option,
          const std::string& text) {
   const auto pair = PairOf(option, text);
-  const bool is_twice = std::any_of(pairs->begin(), pairs->end(),
-                                    [&](const auto& other) { return other.first == pair.first; });
+  const bool is_twice =
+      std::ranges::any_of(*pairs, [&](const auto& other) { return other.first == pair.first; });
   if (is_twice) Fail(option + " is given twice for '" + pair.first + "'");
   pairs->push_back(pair);
 }
@@ -198,7 +198,7 @@ RunOptions ParseRunOptions(const std::vector<std::string>& arguments) {
     }
     if (argument == "--describe") {
       options.is_description = true;
-    } else if (argument.rfind("-", 0) != 0) {
+    } else if (!argument.starts_with('-')) {
       if (!options.model.empty()) {
         Fail("there are two models, '" + options.model + "' and '" + argument + "'");
       }

@@ -90,8 +90,8 @@ class ModuleMaker {
                                problem_.weight_bytes.begin() + end);
     module.workspace_bytes.assign(problem_.workspace_bytes.begin() + begin,
                                   problem_.workspace_bytes.begin() + end);
-    module.has_workspace = std::any_of(module.workspace_bytes.begin(), module.workspace_bytes.end(),
-                                       [](int64_t bytes) { return bytes > 0; });
+    module.has_workspace =
+        std::ranges::any_of(module.workspace_bytes, [](int64_t bytes) { return bytes > 0; });
     AddTasks(module, begin, end);
     AddReaders(module);
     AddTails(module);
@@ -252,7 +252,7 @@ Modules MakeModules(const model::Problem& problem, std::vector<int> bounds) {
   for (size_t index = 0; index + 1 < modules.first_task.size(); ++index) {
     Module module = maker.Make(modules.first_task[index], modules.first_task[index + 1]);
     if (!is_one) {
-      std::fill(module.workspace_bytes.begin(), module.workspace_bytes.end(), 0);
+      std::ranges::fill(module.workspace_bytes, 0);
       module.has_workspace = false;
     }
     std::string key = ShapeKey(module);

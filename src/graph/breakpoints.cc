@@ -133,7 +133,7 @@ Segments CutIntoSegments(const Dag& dag, std::span<const int> order,
     end = static_cast<size_t>(preceding[end]);
     segments.starts.push_back(static_cast<int>(end));
   }
-  std::reverse(segments.starts.begin(), segments.starts.end());
+  std::ranges::reverse(segments.starts);
   segments.cut_ns = least[nodes];
   return segments;
 }

@@ -54,7 +54,7 @@ std::vector<int> FindCycle(const Dag& dag) {
         continue;
       }
       const int next = dag.successors.values[next_edge[node]++];
-      if (state[next] == kOnPath) return {std::find(path.begin(), path.end(), next), path.end()};
+      if (state[next] == kOnPath) return {std::ranges::find(path, next), path.end()};
       if (state[next] == kNew) {
         state[next] = kOnPath;
         path.push_back(next);
@@ -140,7 +140,7 @@ Dag Quotient(const Dag& dag, std::span<const int> group_of, int num_groups) {
         row.push_back(other);
       }
     }
-    std::sort(row.begin(), row.end());
+    std::ranges::sort(row);
     rows.AddRow(row);
   }
   return Dag(std::move(rows));

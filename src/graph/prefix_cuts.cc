@@ -139,7 +139,7 @@ PrefixCuts BalancedPrefixCuts(const Dag& dag, std::span<const int> order,
     if (!is_end) open_later(cut);
   }
   for (int cut = preceding[nodes]; cut >= 0; cut = preceding[cut]) cuts.starts.push_back(cut);
-  std::reverse(cuts.starts.begin(), cuts.starts.end());
+  std::ranges::reverse(cuts.starts);
   cuts.cost = cost[nodes];
   return cuts;
 }

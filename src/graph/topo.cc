@@ -61,7 +61,7 @@ std::vector<int> BreadthFirstOrder(const Dag& dag) {
     for (int next : dag.successors[order[head]]) {
       if (--waiting[next] == 0) freed.push_back(next);
     }
-    std::sort(freed.begin(), freed.end());
+    std::ranges::sort(freed);
     order.insert(order.end(), freed.begin(), freed.end());
   }
   if (order.size() < waiting.size()) ThrowCycle(dag);
@@ -70,7 +70,7 @@ std::vector<int> BreadthFirstOrder(const Dag& dag) {
 
 std::vector<int> DepthFirstOrder(const Dag& dag) {
   return HeadOrder(dag, [](std::vector<int>& nodes) {
-    std::sort(nodes.begin(), nodes.end(), [](int a, int b) { return a > b; });
+    std::ranges::sort(nodes, [](int a, int b) { return a > b; });
   });
 }
 
@@ -81,7 +81,7 @@ std::vector<int> CriticalPathOrder(const Dag& dag, std::span<const int64_t> thro
                                        std::to_string(dag.num_nodes()));
   }
   return HeadOrder(dag, [through_ns](std::vector<int>& nodes) {
-    std::sort(nodes.begin(), nodes.end(), [through_ns](int a, int b) {
+    std::ranges::sort(nodes, [through_ns](int a, int b) {
       return through_ns[a] != through_ns[b] ? through_ns[a] < through_ns[b] : a > b;
     });
   });

@@ -21,7 +21,7 @@ int StartDevice(const model::Problem& problem) {
       load[device].second += problem.Run(task, device);
     }
   }
-  return static_cast<int>(std::min_element(load.begin(), load.end()) - load.begin());
+  return static_cast<int>(std::ranges::min_element(load) - load.begin());
 }
 
 /*! \brief Prices of returning from another device to `prev`. */

@@ -97,7 +97,7 @@ std::vector<double> TimesPerItem(const model::Problem& problem, int task,
     times.push_back(static_cast<double>(problem.BatchRun(task, part.device, part.size)) /
                     static_cast<double>(part.size));
   }
-  std::sort(times.begin(), times.end());
+  std::ranges::sort(times);
   return times;
 }
 
@@ -144,11 +144,12 @@ std::vector<int> UnservedTasks(const model::Problem& problem, int num_items) {
 void SortByTimePerItem(const model::Problem& problem, int task,
                        std::vector<Composition>& compositions) {
   std::vector<std::pair<std::vector<double>, Composition>> timed;
+  timed.reserve(compositions.size());
   for (Composition& parts : compositions) {
     timed.emplace_back(TimesPerItem(problem, task, parts), std::move(parts));
   }
-  std::stable_sort(timed.begin(), timed.end(),
-                   [](const auto& left, const auto& right) { return left.first < right.first; });
+  std::ranges::stable_sort(
+      timed, [](const auto& left, const auto& right) { return left.first < right.first; });
   for (size_t index = 0; index < timed.size(); ++index) {
     compositions[index] = std::move(timed[index].second);
   }

@@ -137,8 +137,7 @@ class BatchScheduler {
     std::vector<int> shared;
     for (const Batch& batch : batches_[producer]) {
       shared.clear();
-      std::set_intersection(items.begin(), items.end(), batch.items.begin(), batch.items.end(),
-                            std::back_inserter(shared));
+      std::ranges::set_intersection(items, batch.items, std::back_inserter(shared));
       if (!shared.empty()) {
         use(problem_.device_memory[batch.device], batch.finish_ns, shared);
       }
@@ -147,7 +146,7 @@ class BatchScheduler {
 
   /*! \brief Fills `local_bytes_`: what each item of the task's tensors has in each memory. */
   void FindLocalBytes(int task) {
-    std::fill(local_bytes_.begin(), local_bytes_.end(), 0);
+    std::ranges::fill(local_bytes_, 0);
     std::vector<int> all(num_items_);
     std::iota(all.begin(), all.end(), 0);
     for (int tensor : problem_.task_reads[task]) {
@@ -181,13 +180,12 @@ class BatchScheduler {
         }
         return LocalBytes(problem_.device_memory[parts[index].device], item) - elsewhere;
       };
-      std::stable_sort(left.begin(), left.end(),
-                       [&](int one, int other) { return gain(one) > gain(other); });
+      std::ranges::stable_sort(left, [&](int one, int other) { return gain(one) > gain(other); });
       const auto end = left.begin() + parts[index].size;
       std::sort(left.begin(), end);
       batches.push_back({parts[index].device, {left.begin(), end}});
       left.erase(left.begin(), end);
-      std::sort(left.begin(), left.end());
+      std::ranges::sort(left);
     }
     return batches;
   }
@@ -346,7 +344,7 @@ class BatchScheduler {
         waiting.emplace_back(batches_[producer][index].finish_ns, tensor, index);
       }
     }
-    std::sort(waiting.begin(), waiting.end());
+    std::ranges::sort(waiting);
     for (const auto& [made, tensor, index] : waiting) {
       const Batch& batch = batches_[problem_.producer[tensor]][index];
       Trial trial;
@@ -383,8 +381,8 @@ BatchPlan ScheduleBatches(const model::Problem& problem, int num_items, BatchRul
   if (rule != BatchRule::kLatency) {
     const std::vector<double> rank = BatchRanks(problem, num_items);
     // A producer's rank is at least its reader's, and its id is lower: the order is topological.
-    std::stable_sort(order.begin(), order.end(),
-                     [&rank](int left, int right) { return rank[left] > rank[right]; });
+    std::ranges::stable_sort(order,
+                             [&rank](int left, int right) { return rank[left] > rank[right]; });
   }
   BatchScheduler scheduler(problem, num_items, rule, watch);
   for (int task : order) scheduler.Place(task);

@@ -36,7 +36,7 @@ Value Evaluator::operator()(std::span<const int> device, std::span<const int> or
   copies_.clear();
   copied_.Clear();
   for (ReservationTable& busy : busy_) busy.Clear();
-  std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
+  std::ranges::fill(unit_free_ns_, 0);
   makespan_ns_ = 0;
   unreachable_ = 0;
   for (int task : order) {

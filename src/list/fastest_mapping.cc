@@ -59,8 +59,8 @@ class FastestFiller {
       const auto own = problem_.task_reads[member];
       reads.insert(reads.end(), own.begin(), own.end());
     }
-    std::sort(reads.begin(), reads.end());
-    reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
+    std::ranges::sort(reads);
+    reads.erase(std::ranges::unique(reads).begin(), reads.end());
     int best = -1;
     int64_t best_lack = 0;
     int64_t best_run = 0;

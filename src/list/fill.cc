@@ -65,8 +65,8 @@ class Filler {
     for (int memory = 0; memory < problem_.num_memories; ++memory) {
       if (!memory_devices_[memory].empty()) memories_.push_back(memory);
     }
-    std::stable_sort(memories_.begin(), memories_.end(),
-                     [&total](int left, int right) { return total[left] < total[right]; });
+    std::ranges::stable_sort(memories_,
+                             [&total](int left, int right) { return total[left] < total[right]; });
   }
 
   /*! \brief Device for the tasks, and the position that is filled from now on. */

@@ -45,7 +45,7 @@ class UrgentQueue {
         key = first;
       }
       if (top == nullptr || !(key < limit)) return false;
-      std::pop_heap(top->begin(), top->end(), IsLater);
+      std::ranges::pop_heap(*top, IsLater);
       top->pop_back();
       if (!ready_.IsReady(key.task)) continue;
       pair = Judge(key.task);
@@ -73,15 +73,15 @@ class UrgentQueue {
     auto& heap = waits_for_last ? backlog_ : timed_;
     heap.push_back(pair);
     if (&heap == &backlog_) heap.back().time_ns = 0;
-    std::push_heap(heap.begin(), heap.end(), IsLater);
+    std::ranges::push_heap(heap, IsLater);
   }
 
   /*! \brief Whether the task may go to every device and starts there behind all that it has. */
   bool WaitsForEach(int task) const {
     const auto choices = ready_.Choices(task);
     return choices.size() == static_cast<size_t>(problem_.num_devices) &&
-           std::all_of(choices.begin(), choices.end(),
-                       [this, task](int device) { return problem_.Run(task, device) > 0; });
+           std::ranges::all_of(choices,
+                               [this, task](int device) { return problem_.Run(task, device) > 0; });
   }
 
   int64_t LastAvailableNs() const {

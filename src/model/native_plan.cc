@@ -33,8 +33,8 @@ Steps ToSteps(const Problem& problem, const NativePlan& plan) {
                        2 * int64_t{problem.producer[copy.tensor]} + 1,
                        Step{StepKind::kCopy, copy.tensor, copy.dst, copy.src}});
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& left, const Entry& right) { return left.Key() < right.Key(); });
+  std::ranges::sort(entries,
+                    [](const Entry& left, const Entry& right) { return left.Key() < right.Key(); });
   Steps steps;
   for (const Entry& entry : entries) {
     steps.list.push_back(entry.step);

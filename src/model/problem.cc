@@ -16,7 +16,7 @@ constexpr int64_t kNsPerS = 1'000'000'000;
 
 /*! \brief Largest value of a list plus one; 0 for an empty list. */
 int CountIds(const std::vector<int>& values) {
-  return values.empty() ? 0 : *std::max_element(values.begin(), values.end()) + 1;
+  return values.empty() ? 0 : *std::ranges::max_element(values) + 1;
 }
 
 /*! \brief Lists of the positions whose value is 0, 1, ...; negative values are in none. */
@@ -47,8 +47,8 @@ Csr Transpose(const Csr& rows) {
 }
 
 void SortUnique(std::vector<int>& values) {
-  std::sort(values.begin(), values.end());
-  values.erase(std::unique(values.begin(), values.end()), values.end());
+  std::ranges::sort(values);
+  values.erase(std::ranges::unique(values).begin(), values.end());
 }
 
 /*! \brief value * numerator / denominator, rounded up. */
@@ -101,7 +101,7 @@ void Problem::Finish() {
 Problem Problem::WithoutTensors(std::span<const int64_t> reserve_bytes) const {
   Problem problem = *this;
   problem.counts_lifetimes = false;
-  std::fill(problem.charged_bytes.begin(), problem.charged_bytes.end(), 0);
+  std::ranges::fill(problem.charged_bytes, 0);
   for (size_t memory = 0; memory < reserve_bytes.size(); ++memory) {
     problem.memory_bytes[memory] -= reserve_bytes[memory];
   }
@@ -115,9 +115,8 @@ Problem Problem::Static() const {
 }
 
 void Problem::DeriveRule() {
-  const int64_t workspace = workspace_bytes.empty()
-                                ? 0
-                                : *std::max_element(workspace_bytes.begin(), workspace_bytes.end());
+  const int64_t workspace =
+      workspace_bytes.empty() ? 0 : *std::ranges::max_element(workspace_bytes);
   const int64_t all =
       std::accumulate(weight_bytes.begin(), weight_bytes.end(), int64_t{0}) +
       std::accumulate(tensor_bytes.begin(), tensor_bytes.end(), int64_t{0}) +
@@ -183,8 +182,7 @@ bool Problem::HasFitting(const SharedValues& shared) const {
     return list.empty() || list.size() == static_cast<size_t>(count);
   };
   const auto are_below = [](const std::vector<int>& ids, size_t count) {
-    return std::all_of(ids.begin(), ids.end(),
-                       [&](int id) { return id < static_cast<int>(count); });
+    return std::ranges::all_of(ids, [&](int id) { return id < static_cast<int>(count); });
   };
   return fits(shared.is_shared, num_tensors) && fits(shared.adds, num_tasks) &&
          fits(shared.state_of, num_tensors) && are_below(shared.state_of, tensor_bytes.size()) &&
@@ -201,8 +199,8 @@ void Problem::DeriveShared() {
   const auto is_shared = [&](int tensor) { return values.IsShared(tensor); };
   for (int task = 0; task < num_tasks; ++task) {
     const auto reads = task_reads[task], makes = task_makes[task];
-    is_made_once_[task] = !makes.empty() && std::all_of(reads.begin(), reads.end(), is_shared) &&
-                          std::all_of(makes.begin(), makes.end(), is_shared);
+    is_made_once_[task] = !makes.empty() && std::ranges::all_of(reads, is_shared) &&
+                          std::ranges::all_of(makes, is_shared);
   }
 }
 
@@ -227,9 +225,7 @@ void Problem::DeriveRoutes() {
       if (std::exchange(is_first, false)) {
         resources.assign(route.begin(), route.end());
       } else {
-        std::erase_if(resources, [&](int one) {
-          return !std::binary_search(route.begin(), route.end(), one);
-        });
+        std::erase_if(resources, [&](int one) { return !std::ranges::binary_search(route, one); });
       }
     }
     departure_resources.AddRow(resources);
@@ -264,11 +260,11 @@ void Problem::DeriveWays() {
 
 void Problem::DeriveTransfers() {
   sizes = tensor_bytes;
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  std::ranges::sort(sizes);
+  sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
   size_of.resize(tensor_bytes.size());
   for (size_t tensor = 0; tensor < tensor_bytes.size(); ++tensor) {
-    const auto at = std::lower_bound(sizes.begin(), sizes.end(), tensor_bytes[tensor]);
+    const auto at = std::ranges::lower_bound(sizes, tensor_bytes[tensor]);
     size_of[tensor] = static_cast<int>(at - sizes.begin());
   }
   way_ns_.clear();

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -178,8 +179,8 @@ class BatchAnnealer {
       }
     }
     is_joint_ = was_joint;
-    for (auto change = changed_.rbegin(); change != changed_.rend(); ++change) {
-      slots_[Index(change->first)].swap(change->second);
+    for (auto& change : std::views::reverse(changed_)) {
+      slots_[Index(change.first)].swap(change.second);
     }
     // Moves that led nowhere count a little, so that every budget of evaluations ends.
     if (!is_new && ++num_idle_ % 16 == 0) ++num_evaluations_;
@@ -196,7 +197,7 @@ class BatchAnnealer {
   bool Give(int task, const std::vector<BatchSlot>& batches) {
     const std::span<const int> tasks = problem_.Colocated(task);
     const auto may_have = [&](int member) { return MayHave(member, batches); };
-    if (!std::all_of(tasks.begin(), tasks.end(), may_have)) return false;
+    if (!std::ranges::all_of(tasks, may_have)) return false;
     for (int member : tasks) GiveOne(member, batches);
     return true;
   }
@@ -204,7 +205,7 @@ class BatchAnnealer {
   bool MayHave(int task, const std::vector<BatchSlot>& batches) {
     if (!sizes_.HasAll(task, batches) || Pin(task) == BatchPin::kDevices) return false;
     return Pin(task) == BatchPin::kFree ||
-           std::all_of(batches.begin(), batches.end(), [&](const BatchSlot& batch) {
+           std::ranges::all_of(batches, [&](const BatchSlot& batch) {
              const BatchSlot* known = Find(slots_[Index(task)], batch.device);
              return known != nullptr && Size(*known) == Size(batch);
            });
@@ -320,7 +321,7 @@ class BatchAnnealer {
       const int from = walked[Index(random_.Below(static_cast<int>(walked.size())))];
       const int next = Neighbour(from);
       if (next < 0 || Pin(next) == BatchPin::kDevices) continue;
-      if (std::find(walked.begin(), walked.end(), next) == walked.end()) walked.push_back(next);
+      if (std::ranges::find(walked, next) == walked.end()) walked.push_back(next);
     }
     return walked;
   }
@@ -385,8 +386,8 @@ class BatchAnnealer {
 
 }  // namespace
 
-BatchSearchResult SearchBatches(const model::Problem& problem, int num_items, BatchLayout first,
-                                const BatchSearchOptions& options,
+BatchSearchResult SearchBatches(const model::Problem& problem, int num_items,
+                                const BatchLayout& first, const BatchSearchOptions& options,
                                 const std::function<bool(int64_t)>& poll) {
   BatchAnnealer annealer(problem, num_items, options);
   annealer.Begin(first);

@@ -59,8 +59,8 @@ inline constexpr int kMaxBlocks = 64;
  * \param poll Told now and then how many layouts were tried; true ends the search.
  * Complexity: O(batches * (log batches + reads * batches of a producer)) for each layout.
  */
-BatchSearchResult SearchBatches(const model::Problem& problem, int num_items, BatchLayout first,
-                                const BatchSearchOptions& options,
+BatchSearchResult SearchBatches(const model::Problem& problem, int num_items,
+                                const BatchLayout& first, const BatchSearchOptions& options,
                                 const std::function<bool(int64_t)>& poll = {});
 
 }  // namespace heteroplace::search

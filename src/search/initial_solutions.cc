@@ -48,7 +48,7 @@ std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
       start.order.resize(problem.num_tasks);
       std::iota(start.order.begin(), start.order.end(), 0);
       // Ids are in topological order, which breaks ties between tasks that take no time.
-      std::stable_sort(start.order.begin(), start.order.end(), [&](int left, int right) {
+      std::ranges::stable_sort(start.order, [&](int left, int right) {
         return plan.start_ns[left] < plan.start_ns[right];
       });
       complete.push_back(start);
@@ -89,8 +89,9 @@ Layout LayoutOf(const decompose::Modules& modules, const InitialSolution& start,
   layout.device.assign(start.device.begin() + begin, start.device.begin() + end);
   layout.order.resize(static_cast<size_t>(end - begin));
   std::iota(layout.order.begin(), layout.order.end(), 0);
-  std::sort(layout.order.begin(), layout.order.end(),
-            [&](int left, int right) { return position[begin + left] < position[begin + right]; });
+  std::ranges::sort(layout.order, [&](int left, int right) {
+    return position[begin + left] < position[begin + right];
+  });
   return layout;
 }
 

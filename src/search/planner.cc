@@ -187,11 +187,11 @@ std::vector<Job> JobPlanner::PatternJobs(std::span<const double> price, int roun
   std::vector<Job> jobs;
   while (!useful.empty() && static_cast<int>(jobs.size()) < kMaxJobs) {
     if (static_cast<int>(jobs.size()) >= kJobsOfRound && steps_ >= end) break;
-    const auto best = std::max_element(useful.begin(), useful.end(),
-                                       [this, pairs, round](const auto& left, const auto& right) {
-                                         return left.first / Spent(left.second, pairs, round) <
-                                                right.first / Spent(right.second, pairs, round);
-                                       });
+    const auto best =
+        std::ranges::max_element(useful, [this, pairs, round](const auto& left, const auto& right) {
+          return left.first / Spent(left.second, pairs, round) <
+                 right.first / Spent(right.second, pairs, round);
+        });
     AddPairJob(jobs, best->second, price, round);
   }
   AddWithholdingJob(jobs, useful, price, round);
@@ -292,9 +292,9 @@ void JobPlanner::UseOutcomes(const std::vector<Job>& jobs) {
     withholding_share_ = has_gained ? kWithholdingShare : kWithholdingDecay * withholding_share_;
   }
   if (jobs.empty() || jobs.front().options.segment == 0) return;
-  const auto best = std::min_element(
-      jobs.begin(), jobs.end(),
-      [](const Job& left, const Job& right) { return left.outcome.value < right.outcome.value; });
+  const auto best = std::ranges::min_element(jobs, [](const Job& left, const Job& right) {
+    return left.outcome.value < right.outcome.value;
+  });
   segment_price_ = best->outcome.price;
 }
 

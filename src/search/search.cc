@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -123,23 +124,22 @@ class PlanSearch::ColumnGeneration {
       if (!ranked.empty() && clock_.IsLate()) break;
       ranked.emplace_back(evaluate_(start.device, start.order, list::kNever), ranked.size());
     }
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const auto& left, const auto& right) { return left.first < right.first; });
-    std::vector<InitialSolution> sorted;
-    for (const auto& [value, index] : ranked) sorted.push_back(std::move(initial_[index]));
+    std::ranges::stable_sort(ranked, std::less<>(), [](const auto& one) { return one.first; });
+    std::vector<InitialSolution> sorted(ranked.size());
+    for (size_t i = 0; i < sorted.size(); ++i) sorted[i] = std::move(initial_[ranked[i].second]);
     initial_ = std::move(sorted);
     initial_value_ = ranked.front().first;
     best_ns_ = initial_value_.violation == 0 ? initial_value_.makespan_ns : list::kNever;
   }
 
-  /*! \brief Adds what plans do with each module to the patterns, and the plans to the selections.
-   */
+  /*! \brief Adds plans to the selections, and their layouts of modules to the patterns. */
   void AddPlans(const std::vector<InitialSolution>& plans) {
     std::vector<int> position(problem_.num_tasks);
     for (const InitialSolution& start : plans) {
       if (!selection_.choice.empty() && clock_.IsLate()) return;
       for (int index = 0; index < problem_.num_tasks; ++index) position[start.order[index]] = index;
       std::vector<int> choice;
+      choice.reserve(modules_.num_modules());
       for (int module = 0; module < modules_.num_modules(); ++module) {
         choice.push_back(
             AddOrFind(modules_.module_class[module], LayoutOf(modules_, start, position, module)));
@@ -271,8 +271,8 @@ class PlanSearch::ColumnGeneration {
   void UseBound() {
     bound_ns_ = std::max(bound_ns_, bound_.bound_ns);
     if (round_ == 0) price_ = bound_.price;
-    std::vector<InitialSolution> samples;
-    for (auto& sample : bound_.samples) samples.push_back({std::move(sample), {}});
+    std::vector<InitialSolution> samples(bound_.samples.size());
+    for (size_t i = 0; i < samples.size(); ++i) samples[i].device = std::move(bound_.samples[i]);
     AddPlans(CompleteSolutions(problem_, samples));
   }
 

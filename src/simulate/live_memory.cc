@@ -93,7 +93,7 @@ std::vector<int64_t> LiveMemory::Free(const std::vector<int64_t>& start_ns) {
     const std::vector<int64_t>& earliest = takers[release.memory].earliest;
     size_t from = behind[release.last];
     if (memory_[release.last] != release.memory) {
-      const auto next = std::upper_bound(steps.begin(), steps.end(), release.last);
+      const auto next = std::ranges::upper_bound(steps, release.last);
       from = static_cast<size_t>(next - steps.begin());
     }
     // Mostly it is near: in strides that double.
@@ -119,10 +119,9 @@ std::vector<int64_t> LiveMemory::Free(const std::vector<int64_t>& start_ns) {
 }
 
 LiveMemory::Begin& LiveMemory::AtElsewhere(int step, int memory) {
-  auto found = std::lower_bound(elsewhere_.begin(), elsewhere_.end(), step,
-                                [](const Begin& begin, int sought) { return begin.step < sought; });
-  while (found->memory != memory) ++found;
-  return *found;
+  auto begin = std::ranges::lower_bound(elsewhere_, step, {}, &Begin::step);
+  while (begin->memory != memory) ++begin;
+  return *begin;
 }
 
 void LiveMemory::FindPeaks(Times& times) {
@@ -131,8 +130,8 @@ void LiveMemory::FindPeaks(Times& times) {
   times.peak_bytes = base_bytes_;
   times.peak_ns.assign(live.size(), 0);
   times.peak_step.assign(live.size(), -1);
-  std::stable_sort(elsewhere_.begin(), elsewhere_.end(),
-                   [](const Begin& left, const Begin& right) { return left.step < right.step; });
+  std::ranges::stable_sort(
+      elsewhere_, [](const Begin& left, const Begin& right) { return left.step < right.step; });
   const std::vector<int64_t> freed = Free(times.start_ns);
   auto also = elsewhere_.begin();
   for (size_t step = 0; step < memory_.size(); ++step) {

@@ -14,7 +14,7 @@ namespace {
 bool IsId(int id, int count) { return id >= 0 && id < count; }
 
 bool AreIds(std::span<const int> ids, int count) {
-  return std::all_of(ids.begin(), ids.end(), [&](int id) { return IsId(id, count); });
+  return std::ranges::all_of(ids, [&](int id) { return IsId(id, count); });
 }
 
 /*! \brief Whether a list is pairs of something and a memory that exist. */

@@ -42,7 +42,7 @@ inline void RunJobs(int count, int threads, const std::function<void(int)>& job,
       } catch (...) {
         error = std::current_exception();
       }
-      const std::lock_guard<std::mutex> lock(mutex);
+      const std::scoped_lock lock(mutex);
       if (error && !first_error) first_error = error;
       if (++num_done == count) all_done.notify_one();
     }

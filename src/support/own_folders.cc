@@ -16,7 +16,7 @@ std::vector<fs::path> OwnFolders() {
     const fs::path real = fs::canonical(file, error);
     if (error) return;
     const fs::path folder = real.parent_path();
-    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+    if (std::ranges::find(folders, folder) == folders.end()) {
       folders.push_back(folder);
     }
   };

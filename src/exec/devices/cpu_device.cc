@@ -37,13 +37,11 @@ class CpuDevice : public Device {
                                              " bytes of host memory: " + std::strerror(errno) +
                                              "; free memory, or plan for a smaller one");
     }
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(raw);
-    const uintptr_t aligned = (begin + slack - 1) / slack * slack;
-    if (aligned != begin) munmap(raw, aligned - begin);
-    const uintptr_t end = begin + size + slack;
-    if (aligned + size != end)
-      munmap(reinterpret_cast<void*>(aligned + size), end - aligned - size);
-    void* data = reinterpret_cast<void*>(aligned);
+    const size_t over = reinterpret_cast<uintptr_t>(raw) % slack;
+    const size_t before = over == 0 ? 0 : slack - over;
+    char* data = static_cast<char*>(raw) + before;
+    if (before != 0) munmap(raw, before);
+    if (before != slack) munmap(data + size, slack - before);
     // Advice only: without huge pages the program is slower, not wrong.
     if (slack == static_cast<size_t>(kHugePageBytes)) madvise(data, size, MADV_HUGEPAGE);
     return data;

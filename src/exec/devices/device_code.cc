@@ -43,7 +43,8 @@ class CodeReader {
   template <typename Value>
   Value Number(const char* what) {
     Value value;
-    std::memcpy(&value, Take(sizeof(value), what).data(), sizeof(value));
+    const std::string_view bytes = Take(sizeof(value), what);
+    std::memcpy(&value, bytes.data(), bytes.size());
     return value;
   }
 
@@ -56,7 +57,7 @@ class CodeReader {
 };
 
 LaunchParameter ParameterOf(const std::string& tag, const std::string& function) {
-  const auto* found = std::find(kLaunchTags.begin(), kLaunchTags.end(), tag);
+  const auto* found = std::ranges::find(kLaunchTags, tag);
   if (found == kLaunchTags.end()) {
     throw Error(ErrorKind::kArtifact, "GPU function '" + function + "' has the launch parameter '" +
                                           tag +

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 class FakeEvent : public Event {
  public:
   bool IsReached() override {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     if (reached_ < recorded_) return false;
     if (!error_.empty()) throw Error(ErrorKind::kExecution, error_);
     return true;
@@ -44,19 +44,19 @@ class FakeEvent : public Event {
 
   /*! \brief Issues a record; returns its number. */
   uint64_t Issue() {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     return ++recorded_;
   }
 
   /*! \brief Number of the last record that was issued. */
   uint64_t Recorded() {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     return recorded_;
   }
 
   /*! \brief Stream's thread: the record is reached, after a fault unless the text is empty. */
   void Reach(uint64_t number, const std::string& error) {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     reached_ = number;
     try {
       error_ = error;
@@ -89,7 +89,7 @@ class FakeStream : public Stream {
 
   ~FakeStream() override {
     {
-      std::lock_guard lock(mutex_);
+      std::scoped_lock lock(mutex_);
       is_ending_ = true;
       work_changed_.notify_one();
     }
@@ -137,7 +137,7 @@ class FakeStream : public Stream {
   }
 
   bool IsIdle() override {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     if (!work_.empty() || is_busy_) return false;
     ThrowFault();
     return true;
@@ -167,7 +167,7 @@ class FakeStream : public Stream {
   }
 
   void Issue(std::function<void()> work) {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     work_.push_back(std::move(work));
     work_changed_.notify_one();
   }

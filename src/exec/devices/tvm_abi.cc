@@ -69,8 +69,9 @@ std::string TypeName(const DLDataType& dtype) {
       return "bfloat" + bits;
     case kDLBool:
       return "bool";
+    default:
+      return "code" + std::to_string(dtype.code) + "x" + bits;
   }
-  return "code" + std::to_string(dtype.code) + "x" + bits;
 }
 
 std::string DescribeTensor(const DLDataType& dtype, const std::vector<int64_t>& shape) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <ranges>
 
 #include "support/error.h"
 
@@ -57,7 +58,7 @@ void* WorkspacePool::Allocate(uint64_t bytes) {
 }
 
 bool WorkspacePool::Free(const void* data) {
-  const auto entry = std::find_if(entries_.rbegin(), entries_.rend(), [data](const Entry& at) {
+  const auto entry = std::ranges::find_if(std::views::reverse(entries_), [data](const Entry& at) {
     return at.data == data && !at.is_free;
   });
   if (entry == entries_.rend()) return false;

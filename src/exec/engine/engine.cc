@@ -37,9 +37,8 @@ int MaxSlots(const Program& program, int max_in_flight) {
  * What routers decide is kept by the order of requests.
  */
 size_t NumContexts(const Program& program, int max_in_flight) {
-  const bool has_cores_alone =
-      std::none_of(program.queues.begin(), program.queues.end(),
-                   [](const Queue& queue) { return queue.IsAsync() || queue.HasMessages(); });
+  const bool has_cores_alone = std::ranges::none_of(
+      program.queues, [](const Queue& queue) { return queue.IsAsync() || queue.HasMessages(); });
   if (!has_cores_alone || program.queues.size() < 2 || !program.routers.empty()) return 1;
   return std::min(kMaxContexts, static_cast<size_t>(max_in_flight));
 }
@@ -64,15 +63,15 @@ Engine::Engine(const ExecutorSource& source)
   }
   const std::vector<Queue>& queues = image_.program().queues;
   MakeWorkers();
-  if (std::any_of(queues.begin(), queues.end(), [](const Queue& q) { return q.HasMessages(); })) {
+  if (std::ranges::any_of(queues, [](const Queue& q) { return q.HasMessages(); })) {
     network_ = std::make_unique<Network>(this, &image_, workers_);
     for (std::unique_ptr<Worker>& worker : workers_) worker->Join(network_.get());
   }
   GroupWorkers();
   // Kernels in memory have the threads of TVM's pool, which only our own threads keep small.
-  has_callers_work_ = num_contexts_ == 1 && !image_.library().IsInMemory() &&
-                      std::none_of(queues.begin(), queues.end(),
-                                   [](const Queue& q) { return q.IsAsync() || q.HasMessages(); });
+  has_callers_work_ =
+      num_contexts_ == 1 && !image_.library().IsInMemory() &&
+      std::ranges::none_of(queues, [](const Queue& q) { return q.IsAsync() || q.HasMessages(); });
   // Workers of copies and GPUs are pinned to no core: spinning ones need one to spare for each.
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
@@ -84,7 +83,7 @@ Engine::Engine(const ExecutorSource& source)
     Alone alone(this, {});
     // Arenas of cores are touched by those cores; here the ones that no core works in.
     for (size_t s = 0; s < image_.program().spaces.size(); ++s) {
-      const bool has_core = std::any_of(queues.begin(), queues.end(), [&](const Queue& queue) {
+      const bool has_core = std::ranges::any_of(queues, [&](const Queue& queue) {
         return queue.kind == QueueKind::kCpu && queue.space == static_cast<int32_t>(s);
       });
       if (image_.program().spaces[s].device.device_type == kDLCPU && !has_core) {
@@ -104,7 +103,7 @@ Engine::~Engine() = default;
 
 bool Engine::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     if (is_child_) return false;
   }
   const bool is_idle = Limit{}.Within(kGraceNs).Wait(&idle_bell_, [&] { return IsIdle(); });
@@ -117,7 +116,7 @@ bool Engine::Stop() {
 }
 
 bool Engine::CanEnd() {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   return !is_child_;
 }
 
@@ -136,7 +135,7 @@ void Engine::CheckUsable() {
   if (!is_child_) return;
   const auto is_gpu = [](const Queue& queue) { return queue.device.device_type == kDLCUDA; };
   const std::vector<Queue>& queues = image_.program().queues;
-  const bool has_gpu = std::any_of(queues.begin(), queues.end(), is_gpu);
+  const bool has_gpu = std::ranges::any_of(queues, is_gpu);
   if (was_in_flight_ || has_gpu || network_ != nullptr) {
     throw Error(ErrorKind::kExecution,
                 std::string("this process was forked from the one that loaded the executor, ") +
@@ -184,7 +183,7 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
     if (!slot->has_timers && IsTracing()) MakeTimers(slot);
     const uint32_t seen = num_measured_.load();
     {
-      std::lock_guard lock(mutex_);
+      std::scoped_lock lock(mutex_);
       if (!is_measuring_) {
         if (on_order_) on_order_({Order::kRun, 1});
         if (here != nullptr) turn = here->Lend();
@@ -211,9 +210,8 @@ Worker* Engine::WorkerHere() const {
   if (!has_callers_work_) return nullptr;
   if (leaders_.size() == 1) return leaders_.front();
   const int core = sched_getcpu();
-  const auto here = std::find_if(leaders_.begin(), leaders_.end(), [&](const Worker* leader) {
-    return leader->queue().core == core;
-  });
+  const auto here = std::ranges::find_if(
+      leaders_, [&](const Worker* leader) { return leader->queue().core == core; });
   return here == leaders_.end() || core < 0 ? nullptr : *here;
 }
 
@@ -261,7 +259,7 @@ void Engine::Fail(Slot* slot, std::string_view text, FailureCause cause) noexcep
 }
 
 void Engine::Lose(const char* text) noexcept {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   if (!lost_.empty()) return;
   try {
     lost_ = text;
@@ -310,7 +308,7 @@ void Engine::Finish(Slot* slot) {
 
 void Engine::Abandon(Slot* slot, bool is_stuck) {
   if (is_stuck) {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     stuck_ = DescribeStuck(slot, "");
     num_stuck_.fetch_add(1);
     idle_bell_.Ring();

@@ -10,7 +10,7 @@ Engine::Alone::Alone(Engine* engine, const Limit& limit)
     throw Error(ErrorKind::kExecution, "the executor was at work for another caller all the time");
   }
   {
-    std::lock_guard lock(engine_->mutex_);
+    std::scoped_lock lock(engine_->mutex_);
     engine_->is_measuring_ = true;
   }
   bool is_idle = false;
@@ -31,7 +31,7 @@ Engine::Alone::~Alone() { Leave(); }
 void Engine::Alone::Leave() {
   engine_->is_repeating_.store(false);
   {
-    std::lock_guard lock(engine_->mutex_);
+    std::scoped_lock lock(engine_->mutex_);
     engine_->is_measuring_ = false;
   }
   engine_->num_measured_.fetch_add(1);
@@ -48,7 +48,7 @@ void Engine::Alone::Run(RequestKind kind, const std::shared_ptr<Measurement>& me
   if (is_timed || engine_->IsTracing()) engine_->MakeTimers(slot_);
   engine_->is_repeating_.store(measurement != nullptr && measurement->runs_left > 1);
   {
-    std::lock_guard lock(engine_->mutex_);
+    std::scoped_lock lock(engine_->mutex_);
     // Others take no part in a throw between two cores of this one.
     if (engine_->on_order_ && measurement != nullptr && kind != RequestKind::kPassLine) {
       const Order::Kind timed = is_timed ? Order::kProfile : Order::kBenchmark;
@@ -80,7 +80,7 @@ bool Engine::Repeat(Slot* slot) {
   is_repeating_.store(found->runs_left > 1, std::memory_order_relaxed);
   num_completed_.fetch_add(1);
   {
-    std::lock_guard lock(
+    std::scoped_lock lock(
         mutex_);  // nobody else submits while one measures, but a recording may end
     Launch(slot);
   }

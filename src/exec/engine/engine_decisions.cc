@@ -12,19 +12,19 @@ Decisions* Engine::RoutedDecisions() const {
 
 void Engine::Predict(const std::vector<PredictedBranches>& all) {
   Decisions* decisions = RoutedDecisions();
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   decisions->Predict(all);
 }
 
 std::vector<std::pair<std::string, PredictionCounts>> Engine::PredictionsOf() {
   const Decisions* decisions = RoutedDecisions();
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   return decisions->counts();
 }
 
 void Engine::StartDecisions(DecisionLevel level) {
   Decisions* decisions = RoutedDecisions();
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   decisions->Start(level);
 }
 
@@ -32,11 +32,11 @@ RecordedDecisions Engine::TakeDecisions(bool ends) {
   Decisions* decisions = RoutedDecisions();
   Decisions::Words taken;
   {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     taken = decisions->Take(ends);
   }
   const auto give_back = [&] {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     decisions->GiveBack(&taken);
   };
   try {
@@ -66,7 +66,7 @@ std::vector<std::pair<int64_t, int64_t>> Engine::CopiedBytes() const {
 void Engine::EndDecisions(Slot* slot) {
   const bool has_run = slot->kind == RequestKind::kRun || slot->kind == RequestKind::kCpuTimed;
   if (!has_run || !slot->has_outputs) return;
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   decisions_->End(slot);
 }
 

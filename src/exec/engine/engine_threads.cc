@@ -118,7 +118,7 @@ void Engine::StartThreads() {
                                            " worker threads: " + error.what());
   }
   Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == leaders_.size(); });
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   if (start_failure_ != nullptr) std::rethrow_exception(start_failure_);
 }
 
@@ -126,7 +126,7 @@ void Engine::ThreadMain(Worker* leader) {
   try {
     leader->Attach();
   } catch (const std::exception&) {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     if (start_failure_ == nullptr) start_failure_ = std::current_exception();
   }
   num_started_.fetch_add(1);

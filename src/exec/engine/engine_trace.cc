@@ -9,7 +9,7 @@ void Engine::StartTrace(std::optional<int64_t> max_requests) {
   auto recorder = std::make_shared<TraceRecorder>(
       &image_.program(), max_requests, slots_.max_slots(), static_cast<int64_t>(num_contexts_),
       TraceClock::Source::kFastest);
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   if (trace_ != nullptr) {
     throw Error(ErrorKind::kExecution,
                 "the executor records already; end that recording before the next one");
@@ -22,7 +22,7 @@ Trace Engine::StopTrace(const Limit& limit) {
   std::shared_ptr<TraceRecorder> recorder;
   bool is_lost = false;  // what was in flight when the process forked never ends in the child
   {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     if (on_order_ && trace_ != nullptr) on_order_({Order::kStopTrace, 0});
     recorder = std::move(trace_);
     is_lost = is_child_ && was_in_flight_;
@@ -55,7 +55,7 @@ void Engine::EndTrace(Slot* slot) {
 }
 
 bool Engine::IsTracing() {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   return trace_ != nullptr;
 }
 

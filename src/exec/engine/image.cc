@@ -146,10 +146,9 @@ void Image::PlaceConstants() {
   weight_bytes_.resize(program_.spaces.size());
   const char* base = static_cast<const char*>(blob_.data);
   const bool is_aligned = reinterpret_cast<uintptr_t>(base) % kTensorAlignmentBytes == 0;
-  const bool has_host = std::any_of(
-      program_.constants.begin(), program_.constants.end(), [&](const Constant& constant) {
-        return IsHost(program_.spaces[static_cast<size_t>(constant.space)].device);
-      });
+  const bool has_host = std::ranges::any_of(program_.constants, [&](const Constant& constant) {
+    return IsHost(program_.spaces[static_cast<size_t>(constant.space)].device);
+  });
   if (!is_aligned && has_host) {
     buffers_.emplace_back(DeviceOf({kDLCPU, 0}), blob_.bytes);
     std::memcpy(buffers_.back().data(), base, static_cast<size_t>(blob_.bytes));

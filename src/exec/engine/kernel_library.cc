@@ -85,7 +85,7 @@ KernelLibrary::~KernelLibrary() {
 }
 
 void KernelLibrary::LoadFile() {
-  std::lock_guard lock(Loaded().mutex);
+  std::scoped_lock lock(Loaded().mutex);
   // Opened here first for dlsym, and because the linker's message is clearer than TVM's.
   // All functions are found now: one that is missing would end the process when it is called.
   library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -121,7 +121,7 @@ void KernelLibrary::LoadFile() {
 }
 
 void KernelLibrary::UnloadFile() {
-  std::lock_guard lock(Loaded().mutex);
+  std::scoped_lock lock(Loaded().mutex);
   const auto known = Loaded().files.find(library_);
   if (--known->second.num_users == 0) {
     Loaded().files.erase(known);

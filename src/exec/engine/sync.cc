@@ -2,11 +2,11 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <climits>
+#include <ctime>
 
 namespace heteroplace::exec {
 

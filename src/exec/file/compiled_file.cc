@@ -93,7 +93,7 @@ void CompiledFile::Check() try { CheckedCode(); } catch (const std::bad_alloc&) 
 }
 
 void CompiledFile::Load() try {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::scoped_lock lock(mutex_);
   if (code_ != nullptr) return;
   if (needs_.hosts.size() == 1) ExpectNothingMissing(file_, MissingOfProcessor(needs_, 0));
   const std::string code = CheckedCode();

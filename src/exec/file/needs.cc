@@ -43,7 +43,7 @@ class NeedsReader {
     const size_t end = text_.find('\n', begin_);
     if (end == std::string_view::npos) Fail("the text ends without a line 'end'");
     const std::string_view line = text_.substr(begin_, end - begin_);
-    if (!std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; })) {
+    if (!std::ranges::all_of(line, [](char c) { return c >= ' ' && c <= '~'; })) {
       Fail("expected printable ASCII");
     }
     begin_ = end + 1;
@@ -148,7 +148,7 @@ std::vector<std::string> MissingOfProcessor(const Needs& needs, size_t host) {
   const std::vector<std::string> present = PresentFeatures();
   std::string absent;
   for (const std::string& feature : needs.hosts[host].features) {
-    if (std::find(present.begin(), present.end(), feature) != present.end()) continue;
+    if (std::ranges::find(present, feature) != present.end()) continue;
     absent += (absent.empty() ? "" : ", ") + feature;
   }
   if (absent.empty()) return {};

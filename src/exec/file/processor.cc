@@ -77,7 +77,7 @@ std::string MachineName() {
 std::vector<std::string> KnownFeatures() {
   std::vector<std::string> names;
 #if defined(__x86_64__)
-  for (const Feature& feature : kFeatures) names.push_back(feature.name);
+  for (const Feature& feature : kFeatures) names.emplace_back(feature.name);
 #endif
   return names;
 }
@@ -86,7 +86,7 @@ std::vector<std::string> PresentFeatures() {
   std::vector<std::string> names;
 #if defined(__x86_64__)
   for (const Feature& feature : kFeatures) {
-    if (feature.is_present()) names.push_back(feature.name);
+    if (feature.is_present()) names.emplace_back(feature.name);
   }
 #endif
   return names;

@@ -1,9 +1,9 @@
 #include "exec/file/signature.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <memory>
 
@@ -169,7 +169,7 @@ bool IsWeak(std::string_view key) {
   std::string point(key);
   point.back() &= 0x7f;  // the sign of x
   const std::string text = HexOfKey(point);
-  return std::find(std::begin(kWeak), std::end(kWeak), text) != std::end(kWeak);
+  return std::ranges::find(kWeak, text) != std::end(kWeak);
 }
 
 void CheckBy(const Crypto& crypto, const OpenFile& file, const std::string& signature,

@@ -63,6 +63,7 @@ std::vector<Executor::Span> Executor::RunTimed(const Limit& limit) {
   const Trace trace = found->trace->Collect();
   const int64_t origin_ns = trace.requests.at(0).start_ns;
   std::vector<Span> spans;
+  spans.reserve(trace.events.size());
   for (const TraceEvent& event : trace.events) {
     spans.push_back({event.start_ns - origin_ns, event.finish_ns - origin_ns});
   }
@@ -100,7 +101,7 @@ std::vector<int64_t> Executor::ProfileCpu(int64_t num_runs, const Limit& limit) 
   Measure(RequestKind::kCpuTimed, found, limit);
   std::vector<int64_t> medians;
   for (std::vector<int64_t>& durations : found->durations_ns) {
-    std::sort(durations.begin(), durations.end());
+    std::ranges::sort(durations);
     medians.push_back(durations[durations.size() / 2]);
   }
   return medians;

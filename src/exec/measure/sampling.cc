@@ -2,9 +2,9 @@
 #include "exec/measure/sampling.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "exec/engine/engine.h"
 #include "exec/workers/worker.h"

@@ -36,12 +36,12 @@ Network::Network(Engine* engine, const Image* image,
 }
 
 Network::~Network() {
-  const std::lock_guard lock(transport_->mutex());
+  const std::scoped_lock lock(transport_->mutex());
   channels_.clear();
 }
 
 void Network::MakeMessages(Slot* slot) {
-  const std::lock_guard lock(transport_->mutex());
+  const std::scoped_lock lock(transport_->mutex());
   for (Channel& channel : channels_) channel.MakeMessages(slot);
 }
 
@@ -127,7 +127,7 @@ void Network::Rest() {
 
 void Network::Abort(std::string_view reason, FailureCause cause) noexcept {
   {
-    const std::lock_guard lock(abort_mutex_);
+    const std::scoped_lock lock(abort_mutex_);
     if (is_aborted_.load()) return;
     try {
       reason_ = reason;

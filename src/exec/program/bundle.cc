@@ -94,10 +94,10 @@ std::vector<Program> ParsePrograms(std::string_view text) {
 int FeedingHost(const std::vector<Program>& programs) {
   const auto feeds = [](const Program& program) {
     const auto is_other = [&](const Port& port) { return !program.IsState(port); };
-    return std::any_of(program.inputs.begin(), program.inputs.end(), is_other) ||
-           std::any_of(program.outputs.begin(), program.outputs.end(), is_other);
+    return std::ranges::any_of(program.inputs, is_other) ||
+           std::ranges::any_of(program.outputs, is_other);
   };
-  const auto found = std::find_if(programs.begin(), programs.end(), feeds);
+  const auto found = std::ranges::find_if(programs, feeds);
   return found == programs.end() ? 0 : static_cast<int>(found - programs.begin());
 }
 

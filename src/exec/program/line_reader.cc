@@ -44,7 +44,7 @@ bool LineReader::SetLine(std::string_view line) {
       while (i < line.size() && !IsBlank(line[i])) field += line[i++];
     }
   }
-  return !fields_.empty() && fields_[0].substr(0, 1) != "#";
+  return !fields_.empty() && !fields_[0].starts_with('#');
 }
 
 void LineReader::Fail(const std::string& what) const {

@@ -128,8 +128,7 @@ void ProgramParser::ParseBranchCall() {
     CapacityCall each = ParseCapacityCall(text, router, work);
     for (const Operand& operand : each.operands) {
       ExpectKernelTensor(queue, operand.tensor);
-      if (std::find(call.tensors.begin(), call.tensors.end(), operand.tensor) ==
-          call.tensors.end()) {
+      if (std::ranges::find(call.tensors, operand.tensor) == call.tensors.end()) {
         call.tensors.push_back(operand.tensor);
       }
     }
@@ -169,7 +168,7 @@ CapacityCall ProgramParser::ParseCapacityCall(std::string_view text, const Route
   CapacityCall call;
   call.capacity = Integer(text.substr(0, equal), "capacity", 0, kMaxCount);
   const std::vector<int64_t>& known = router.CapacitiesOf(work.branch);
-  if (call.capacity != 0 && std::find(known.begin(), known.end(), call.capacity) == known.end()) {
+  if (call.capacity != 0 && std::ranges::find(known, call.capacity) == known.end()) {
     Fail("capacity " + std::to_string(call.capacity) + " is none of " +
          router.Describe(work.branch));
   }

@@ -31,6 +31,7 @@ bool Overlap(const Program& program, int32_t one, int32_t other) {
 /*! \brief Tensors that an input or an instruction may give a value. */
 std::vector<int32_t> WrittenTensors(const Program& program) {
   std::vector<int32_t> written;
+  written.reserve(program.inputs.size());
   for (const Port& port : program.inputs) written.push_back(port.tensor);
   for (const Queue& queue : program.queues) {
     for (const Instruction& at : queue.instructions) {
@@ -70,7 +71,7 @@ void CheckSizes(const Program& program) {
 }
 
 bool IsAmong(const std::vector<Port>& ports, const Port& port) {
-  return std::any_of(ports.begin(), ports.end(), [&](const Port& other) {
+  return std::ranges::any_of(ports, [&](const Port& other) {
     return other.tensor == port.tensor && other.name == port.name;
   });
 }
@@ -82,8 +83,7 @@ bool Program::IsState(const Port& port) const {
 }
 
 bool Program::HasState() const {
-  return std::any_of(inputs.begin(), inputs.end(),
-                     [this](const Port& port) { return IsAmong(outputs, port); });
+  return std::ranges::any_of(inputs, [this](const Port& port) { return IsAmong(outputs, port); });
 }
 
 void CheckPorts(const Program& program) {

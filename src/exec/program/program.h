@@ -167,8 +167,9 @@ struct Queue {
   }
   /*! \brief Whether branches of its groups run on streams beside its own. */
   bool HasSideStreams() const {
-    return IsAsync() && std::any_of(instructions.begin(), instructions.end(),
-                                    [](const auto& at) { return at.opcode == Opcode::kGroup; });
+    return IsAsync() && std::ranges::any_of(instructions, [](const auto& at) {
+             return at.opcode == Opcode::kGroup;
+           });
   }
   /*! \brief Whether its instructions are messages: it has no thread of its own. */
   bool HasMessages() const { return kind == QueueKind::kSend || kind == QueueKind::kReceive; }

@@ -21,8 +21,7 @@ namespace {
 /*! \brief Whether an instruction may write a tensor. */
 bool MayWrite(const Instruction& at, int32_t tensor) {
   if (at.IsCopy()) return at.tensors[1] == tensor;
-  return at.opcode != Opcode::kSend &&
-         std::find(at.tensors.begin(), at.tensors.end(), tensor) != at.tensors.end();
+  return at.opcode != Opcode::kSend && std::ranges::find(at.tensors, tensor) != at.tensors.end();
 }
 
 /*!
@@ -152,7 +151,7 @@ class RouterChecker {
     const auto is_it = [&](const Port& port) { return port.tensor == tensor; };
     const std::vector<Port>& inputs = program_.inputs;
     if (router->there.empty()) {
-      if (std::any_of(inputs.begin(), inputs.end(), is_it)) return;
+      if (std::ranges::any_of(inputs, is_it)) return;
       FailLine(router->line, what + " of router '" + router->name + "' are tensor " +
                                  std::to_string(tensor) +
                                  ", no input, and it does not say when they are there");
@@ -226,7 +225,7 @@ class RouterChecker {
 
   /*! \brief Whether an instruction that makes the decision writes a tensor. */
   bool IsWrittenThere(const Router& router, int32_t tensor) const {
-    return std::any_of(router.there.begin(), router.there.end(), [&](const Wait& wait) {
+    return std::ranges::any_of(router.there, [&](const Wait& wait) {
       const Queue& queue = program_.queues[static_cast<size_t>(wait.queue)];
       return MayWrite(queue.instructions[static_cast<size_t>(wait.count - 1)], tensor);
     });

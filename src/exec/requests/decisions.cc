@@ -62,7 +62,7 @@ Decisions::Decisions(const Program* program)
     const auto is_whole = [&](const Router& line) {
       return line.decision == routers[r].decision && line.seats >= 0;
     };
-    const auto line = std::find_if(routers.begin(), routers.end(), is_whole);
+    const auto line = std::ranges::find_if(routers, is_whole);
     routers_.push_back(line == routers.end() ? &routers[r] : &*line);
   }
   for (const Router& router : routers) {
@@ -134,7 +134,7 @@ void Decisions::Join() {
     const auto first = predicted_.begin() + router->first_branch;
     if (!holds) std::fill(first, first + router->num_branches(), uint8_t{0});
   }
-  predicts_ = std::find(predicted_.begin(), predicted_.end(), 1) != predicted_.end();
+  predicts_ = std::ranges::find(predicted_, 1) != predicted_.end();
 }
 
 std::vector<std::pair<std::string, PredictionCounts>> Decisions::counts() const {
@@ -200,7 +200,7 @@ void Decisions::GiveBack(Words* words) {
 }
 
 void Decisions::Begin(Slot* slot) const noexcept {
-  std::copy(predicted_.begin(), predicted_.end(), slot->predicted.begin());
+  std::ranges::copy(predicted_, slot->predicted.begin());
 }
 
 void Decisions::End(Slot* slot) noexcept {

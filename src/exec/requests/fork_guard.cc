@@ -48,12 +48,12 @@ void ResumeChild() { Resume(/*is_child=*/true); }
 ForkWatch::ForkWatch(ForkAware* member) : member_(member) {
   // Once in a process: handlers stay for ever.
   [[maybe_unused]] static const int installed = pthread_atfork(Prepare, ResumeParent, ResumeChild);
-  std::lock_guard lock(Members().mutex);
+  std::scoped_lock lock(Members().mutex);
   Members().members.push_back(member);
 }
 
 ForkWatch::~ForkWatch() {
-  std::lock_guard lock(Members().mutex);
+  std::scoped_lock lock(Members().mutex);
   std::erase(Members().members, member_);
 }
 

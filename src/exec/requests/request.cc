@@ -8,7 +8,7 @@
 namespace heteroplace::exec {
 
 Request::Request(Executor* executor, Slot* slot) : executor_(executor), slot_(slot) {
-  std::fill(slot->is_input_given.begin(), slot->is_input_given.end(), false);
+  slot->is_input_given.assign(slot->is_input_given.size(), false);
   slot->has_outputs = false;
 }
 
@@ -33,7 +33,8 @@ class Request::Use {
   Request* request_;
 };
 
-Request::~Request() {
+// Closing fails only where no memory is left for a message, which ends the process.
+Request::~Request() {  // NOLINT(bugprone-exception-escape)
   if (!is_closed_) Close();
 }
 

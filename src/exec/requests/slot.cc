@@ -22,8 +22,7 @@ Slot::Slot(const Image* image, int index)
       recorded_(image->program().queues.size()),
       timers_(image->program().queues.size()) {
   const std::vector<Queue>& queues = image->program().queues;
-  has_timers =
-      std::none_of(queues.begin(), queues.end(), [](const Queue& q) { return q.IsAsync(); });
+  has_timers = std::ranges::none_of(queues, [](const Queue& q) { return q.IsAsync(); });
   std::vector<char*> externals(tensors_.size());
   for (size_t s = 0; s < arenas_.size(); ++s) AllocateSpace(s, &externals);
   BindTensors(externals);
@@ -135,7 +134,7 @@ void Slot::TouchArena(int32_t space) {
 }
 
 void Slot::Fail(std::string_view text, FailureCause cause) noexcept {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   KeepFailure(text, cause);
 }
 
@@ -151,24 +150,24 @@ void Slot::KeepFailure(std::string_view text, FailureCause cause) {
 }
 
 std::string Slot::failure() {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   return failure_;
 }
 
 FailureCause Slot::cause() {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   return cause_;
 }
 
 bool Slot::CancelRequest(int64_t number, std::string_view text) noexcept {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   if (number != this->number()) return false;
   KeepFailure(text, FailureCause::kCancelled);
   return true;
 }
 
 void Slot::Begin(int64_t number) {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   number_.store(number, std::memory_order_relaxed);
   failure_.clear();
   cause_ = FailureCause::kFault;

@@ -31,7 +31,7 @@ Slot* SlotPool::AcquireFirst(const Limit& limit) {
 Slot* SlotPool::TryAcquire(bool is_first) {
   size_t index = 0;
   {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     const size_t end = is_first ? 1 : slots_.size();
     while (index < end && is_held_[index]) ++index;
     if (index == end) return nullptr;
@@ -49,7 +49,7 @@ Slot* SlotPool::TryAcquire(bool is_first) {
 Slot* SlotPool::Make(size_t index) {
   const auto give_up = [&] {
     {
-      std::lock_guard lock(mutex_);
+      std::scoped_lock lock(mutex_);
       is_held_[index] = false;
       --num_held_;
     }
@@ -60,7 +60,7 @@ Slot* SlotPool::Make(size_t index) {
     auto slot = std::make_unique<Slot>(image_, static_cast<int>(index));
     slot->state.store(SlotState::kHeld);
     prepare_(slot.get());
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     slots_[index] = std::move(slot);
     return slots_[index].get();
   } catch (...) {
@@ -71,7 +71,7 @@ Slot* SlotPool::Make(size_t index) {
 
 void SlotPool::Release(Slot* slot) {
   {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     slot->state.store(SlotState::kFree);
     is_held_[static_cast<size_t>(slot->index())] = false;
     --num_held_;
@@ -96,7 +96,7 @@ void SlotPool::Unlock() {
 
 std::vector<int64_t> SlotPool::HeldBytes() {
   std::vector<int64_t> bytes(image_->program().spaces.size());
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   for (const std::unique_ptr<Slot>& slot : slots_) {
     if (slot == nullptr) continue;
     for (size_t space = 0; space < bytes.size(); ++space) {

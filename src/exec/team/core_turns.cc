@@ -21,14 +21,13 @@ Seats& AllSeats() {
 }
 
 std::vector<int> Sorted(std::vector<int> cores) {
-  std::sort(cores.begin(), cores.end());
+  std::ranges::sort(cores);
   return cores;
 }
 
 bool HaveCommon(const std::vector<int>& one, const std::vector<int>& other) {
   std::vector<int> common;
-  std::set_intersection(one.begin(), one.end(), other.begin(), other.end(),
-                        std::back_inserter(common));
+  std::ranges::set_intersection(one, other, std::back_inserter(common));
   return !common.empty();
 }
 
@@ -36,7 +35,7 @@ bool HaveCommon(const std::vector<int>& one, const std::vector<int>& other) {
 
 CoreSeat::CoreSeat(std::vector<int> cores) : cores_(Sorted(std::move(cores))) {
   if (cores_.size() < 2) return;  // a worker that waits for no other one loses nothing
-  const std::lock_guard lock(mutex());
+  const std::scoped_lock lock(mutex());
   for (CoreSeat* other : AllSeats().members) {
     if (!HaveCommon(cores_, other->cores_)) continue;
     rivals_.push_back(other);
@@ -48,7 +47,7 @@ CoreSeat::CoreSeat(std::vector<int> cores) : cores_(Sorted(std::move(cores))) {
 }
 
 CoreSeat::~CoreSeat() {
-  const std::lock_guard lock(mutex());
+  const std::scoped_lock lock(mutex());
   if (has_turn_.load()) End();
   for (CoreSeat* other : rivals_) {
     std::erase(other->rivals_, this);
@@ -67,13 +66,13 @@ void CoreSeat::ForgetAll() {
 }
 
 bool CoreSeat::HasWaitingRival() const {
-  return std::any_of(rivals_.begin(), rivals_.end(),
-                     [](const CoreSeat* rival) { return rival->num_waiting_ > 0; });
+  return std::ranges::any_of(rivals_,
+                             [](const CoreSeat* rival) { return rival->num_waiting_ > 0; });
 }
 
 bool CoreSeat::HasRivalAtTurn() const {
-  return std::any_of(rivals_.begin(), rivals_.end(),
-                     [](const CoreSeat* rival) { return rival->has_turn_.load(); });
+  return std::ranges::any_of(rivals_,
+                             [](const CoreSeat* rival) { return rival->has_turn_.load(); });
 }
 
 /*! \brief Whether a worker may begin a request at once. */
@@ -105,8 +104,9 @@ void CoreSeat::End() {
   for (CoreSeat* seat : AllSeats().members) {
     if (seat->num_waiting_ > 0 && !seat->has_turn_.load()) waiting.push_back(seat);
   }
-  std::sort(waiting.begin(), waiting.end(),
-            [](const CoreSeat* one, const CoreSeat* other) { return one->asked_ < other->asked_; });
+  std::ranges::sort(waiting, [](const CoreSeat* one, const CoreSeat* other) {
+    return one->asked_ < other->asked_;
+  });
   for (CoreSeat* seat : waiting) {
     if (seat->HasRivalAtTurn()) continue;
     seat->Take();
@@ -138,14 +138,14 @@ bool CoreSeat::Enter(int64_t request, CoreShare* core) {
 }
 
 bool CoreSeat::MayGoOn(int64_t request) {
-  const std::lock_guard lock(mutex());
+  const std::scoped_lock lock(mutex());
   if (!MayBegin(request)) return false;
   Begin(request);
   return true;
 }
 
 void CoreSeat::Leave() {
-  const std::lock_guard lock(mutex());
+  const std::scoped_lock lock(mutex());
   if (--num_inside_ == 0 && has_turn_.load()) End();
 }
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -54,6 +53,12 @@ std::string FirstWord(const std::string& path) {
   return word;
 }
 
+/*! \brief The number that a file begins with; -1: none. */
+int FirstNumber(const std::string& path) {
+  int number = -1;
+  return std::ifstream(path) >> number ? number : -1;
+}
+
 }  // namespace
 
 int CacheDomain(int core, const std::string& root) {
@@ -61,13 +66,13 @@ int CacheDomain(int core, const std::string& root) {
   const std::string folder = root + "/cpu" + std::to_string(core) + "/cache/index";
   for (int index = 0;; ++index) {
     const std::string cache = folder + std::to_string(index);
-    const int level = std::atoi(FirstWord(cache + "/level").c_str());
-    if (level == 0) return domain;
+    const int level = FirstNumber(cache + "/level");
+    if (level <= 0) return domain;
     if (level < last_level || FirstWord(cache + "/type") == "Instruction") continue;
-    const std::string shared = FirstWord(cache + "/shared_cpu_list");  // "0-3,8": ascending
-    if (shared.empty()) continue;
+    const int first = FirstNumber(cache + "/shared_cpu_list");  // "0-3,8": ascending
+    if (first < 0) continue;
     last_level = level;
-    domain = std::atoi(shared.c_str());
+    domain = first;
   }
 }
 

@@ -88,6 +88,7 @@ struct SpaceUse {
 
 std::vector<SpaceUse> UsesOf(const Program& program) {
   std::vector<SpaceUse> uses;
+  uses.reserve(program.spaces.size());
   for (const Space& space : program.spaces) uses.push_back({0, space.arena_bytes});
   for (const Constant& constant : program.constants) {
     uses[static_cast<size_t>(constant.space)].weights_bytes += constant.bytes;
@@ -224,11 +225,9 @@ class TraceWriter {
   /*! \brief Another instruction of the same request; null if it was not done. */
   const TraceEvent* Find(int64_t request, Place place) const {
     const auto key = std::make_tuple(request, place.first, place.second);
-    const auto at =
-        std::lower_bound(trace_.events.begin(), trace_.events.end(), key,
-                         [](const TraceEvent& event, const auto& other) {
-                           return std::tie(event.request, event.queue, event.instruction) < other;
-                         });
+    const auto at = std::ranges::lower_bound(trace_.events, key, {}, [](const TraceEvent& event) {
+      return std::make_tuple(event.request, event.queue, event.instruction);
+    });
     if (at == trace_.events.end() || !at->is_done) return nullptr;
     return std::tie(at->request, at->queue, at->instruction) == key ? &*at : nullptr;
   }

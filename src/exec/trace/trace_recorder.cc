@@ -13,8 +13,8 @@ namespace {
 
 /*! \brief Whether calls of a queue may be done by others. */
 bool HasGroups(const Queue& queue) {
-  return std::any_of(queue.instructions.begin(), queue.instructions.end(),
-                     [](const Instruction& at) { return at.opcode == Opcode::kGroup; });
+  return std::ranges::any_of(queue.instructions,
+                             [](const Instruction& at) { return at.opcode == Opcode::kGroup; });
 }
 
 /*! \brief What one request takes in all rings. */
@@ -201,7 +201,7 @@ void TraceRecorder::ClipWaits(Trace* trace) const {
     if (is_of_core) by_queue[queue].push_back(&event);
   }
   for (std::vector<TraceEvent*>& events : by_queue) {
-    std::sort(events.begin(), events.end(), [](const TraceEvent* one, const TraceEvent* other) {
+    std::ranges::sort(events, [](const TraceEvent* one, const TraceEvent* other) {
       return std::tie(one->finish_ns, one->start_ns, one) <
              std::tie(other->finish_ns, other->start_ns, other);
     });

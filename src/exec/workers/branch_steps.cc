@@ -43,7 +43,7 @@ class StepMaker {
     }
     for (int64_t capacity : router.CapacitiesOf(work.branch)) {
       const auto is_it = [&](const CapacityStep& call) { return call.capacity == capacity; };
-      const auto found = std::find_if(step.calls.begin(), step.calls.end(), is_it);
+      const auto found = std::ranges::find_if(step.calls, is_it);
       step.call_of.push_back(
           found == step.calls.end() ? -1 : static_cast<int32_t>(found - step.calls.begin()));
     }
@@ -74,9 +74,8 @@ class StepMaker {
     std::vector<int32_t> loads;
     const bool is_copy = at.IsCopy();
     for (const Router& router : program_.routers) {
-      const bool is_there =
-          std::any_of(router.there.begin(), router.there.end(),
-                      [&](const Wait& wait) { return wait.queue == id_ && wait.count == count; });
+      const bool is_there = std::ranges::any_of(
+          router.there, [&](const Wait& wait) { return wait.queue == id_ && wait.count == count; });
       const auto written = at.tensors.begin() + (is_copy ? 1 : 0);
       if (is_there && std::find(written, at.tensors.end(), router.loads) != at.tensors.end()) {
         loads.push_back(router.loads);
@@ -109,6 +108,7 @@ class StepMaker {
 
 std::vector<std::vector<BranchStep>> MakeBranchSteps(const Program& program) {
   std::vector<std::vector<BranchStep>> steps;
+  steps.reserve(program.queues.size());
   for (size_t q = 0; q < program.queues.size(); ++q) {
     steps.push_back(StepMaker(program, q).Make());
   }

@@ -43,7 +43,7 @@ class LaneList {
   void Add(size_t lane, int64_t rows) { order_.emplace_back(-rows, lane); }
   /*! \brief Lanes, those with most rows first. */
   const std::vector<std::pair<int64_t, size_t>>& Sort() {
-    std::sort(order_.begin(), order_.end());
+    std::ranges::sort(order_);
     return order_;
   }
   /*! \brief Lets the lanes be taken; those of the turn before are finished. */

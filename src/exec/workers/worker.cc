@@ -33,7 +33,7 @@ void Worker::Attach() {
   if (Spins() <= kLooseSpins) AskForShortTurns();
   // Who waits for a device, or issues, looks every `kPollNs`; by itself Linux adds 50 us to that.
   const std::vector<Queue>& queues = image_->program().queues;
-  if (std::any_of(queues.begin(), queues.end(), [](const Queue& q) { return q.IsAsync(); })) {
+  if (std::ranges::any_of(queues, [](const Queue& q) { return q.IsAsync(); })) {
     AskForExactSleep();
   }
   // Kernels that do not come through our launch must not make a pool of threads on this core.
@@ -52,7 +52,7 @@ void Worker::Attach() {
 void Worker::Work() {
   CoreShare core(queue_.core);
   while (AwaitRequest(&core)) {
-    std::lock_guard turn(*turn_);
+    std::scoped_lock turn(*turn_);
     for (Worker* member : members_) member->core_ = &core;
     const auto has_more = [&] { return engine_->num_submitted() > NextRequest(); };
     if (!has_more()) continue;

@@ -125,8 +125,7 @@ int64_t Worker::TakeLoad(const BoundBranch& at) {
 bool Worker::IsRefuted(const BoundBranch& at) const {
   for (size_t d = 0; d < at.there.size(); ++d) {
     const auto& there = at.there[d];
-    if (!std::all_of(there.begin(), there.end(),
-                     [this](const BoundThere& each) { return IsThere(each); })) {
+    if (!std::ranges::all_of(there, [this](const BoundThere& each) { return IsThere(each); })) {
       continue;
     }
     const GuardedBranch& doubt = at.step->doubts[d];
@@ -170,7 +169,7 @@ bool Worker::ForEachRound(const BranchStep& step, int64_t load, const Visit& vis
   const std::vector<int64_t>& capacities = step.guard.router->CapacitiesOf(step.guard.branch);
   for (size_t round = 0; rows.count > 0; ++round) {
     const int64_t cells = std::min(rows.count, capacities.back());
-    const auto capacity = std::lower_bound(capacities.begin(), capacities.end(), cells);
+    const auto capacity = std::ranges::lower_bound(capacities, cells);
     const int32_t call = step.call_of[static_cast<size_t>(capacity - capacities.begin())];
     if (call >= 0 && !visit(step.calls[static_cast<size_t>(call)], round, rows.first)) return false;
     rows.first += *capacity;

@@ -26,8 +26,7 @@ void Worker::DoContexts(const CoreTurn& of_core) {
     if (AdvanceOne()) continue;
     const auto moves = [&] {
       return NextContext() != nullptr ||
-             std::any_of(active_.begin(), active_.end(),
-                         [](const Worker* context) { return context->IsReady(); });
+             std::ranges::any_of(active_, [](const Worker* context) { return context->IsReady(); });
     };
     WaitFor(engine_->submitted_bell(), moves, Spins());
   }
@@ -69,8 +68,8 @@ void Worker::BeginContexts(const CoreTurn& of_core, int64_t first) {
 
 /*! \brief Does one instruction of the oldest request that can go on; false if none can. */
 bool Worker::AdvanceOne() {
-  const auto ready = std::find_if(active_.begin(), active_.end(),
-                                  [](const Worker* context) { return context->IsReady(); });
+  const auto ready =
+      std::ranges::find_if(active_, [](const Worker* context) { return context->IsReady(); });
   if (ready == active_.end()) return false;
   Worker* context = *ready;
   context->is_waiting_.store(false, std::memory_order_relaxed);

@@ -82,7 +82,7 @@ std::string Worker::StepsText(size_t first, size_t end) const {
 /*! \brief Instructions of a request that this queue's stream was given. Of the issuing thread. */
 size_t Worker::NumIssued(const Slot* slot) const {
   if (slot == slot_) return num_issued_;
-  const bool is_issued = std::find(pending_.begin(), pending_.end(), slot) != pending_.end();
+  const bool is_issued = std::ranges::find(pending_, slot) != pending_.end();
   return is_issued ? instructions_.size() : 0;
 }
 

@@ -159,8 +159,8 @@ void Worker::EndIssue() {
 }
 
 bool Worker::IsAnyPending() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const Worker* member) { return !member->pending_.empty(); });
+  return std::ranges::any_of(members_,
+                             [](const Worker* member) { return !member->pending_.empty(); });
 }
 
 bool Worker::PollAllPending() noexcept {

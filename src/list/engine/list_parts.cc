@@ -71,7 +71,7 @@ class ReadyRounds {
 
   void Run() {
     while (!ready_.empty()) {
-      std::sort(ready_.begin(), ready_.end());
+      std::ranges::sort(ready_);
       std::vector<int> batch = std::exchange(ready_, {});
       // Tasks that become ready wait for the end of the batch, but with sufferage.
       do {

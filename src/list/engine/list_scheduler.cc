@@ -187,7 +187,7 @@ int64_t ListScheduler::FindTransfer(int src, int dst, int64_t ready, int64_t dur
 
 bool ListScheduler::SharesResource(std::span<const int> resources, int src, int dst) const {
   for (int other : problem_.route_resources[problem_.Pair(src, dst)]) {
-    if (std::find(resources.begin(), resources.end(), other) != resources.end()) return true;
+    if (std::ranges::find(resources, other) != resources.end()) return true;
   }
   return false;
 }
@@ -245,8 +245,8 @@ model::NativePlan ListScheduler::Finish() {
     if (problem_.host >= 0 && There(tensor, problem_.host) == kNotThere) waiting.push_back(tensor);
   }
   const auto made = [this](int tensor) { return There(tensor, home_[tensor]); };
-  std::stable_sort(waiting.begin(), waiting.end(),
-                   [&made](int left, int right) { return made(left) < made(right); });
+  std::ranges::stable_sort(waiting,
+                           [&made](int left, int right) { return made(left) < made(right); });
   for (int tensor : waiting) {
     const int home = home_[tensor];
     const int64_t duration = problem_.Transfer(tensor, home, problem_.host);

@@ -21,7 +21,7 @@ MeanGraph MakeMeanGraph(const model::Problem& problem) {
     for (int tensor : problem.task_reads[task]) {
       const int producer = problem.producer[tensor];
       if (producer < 0) continue;
-      const auto at = std::lower_bound(before.begin(), before.end(), producer);
+      const auto at = std::ranges::lower_bound(before, producer);
       graph.transfer_ns[edges[static_cast<size_t>(at - before.begin())]] += transfer[tensor];
     }
   }

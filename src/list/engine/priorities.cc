@@ -64,9 +64,8 @@ std::vector<int> CriticalPath(const model::Problem& problem, std::span<const uin
     if (problem.predecessors[task].empty()) choices.push_back(task);
   }
   while (!choices.empty()) {
-    path.push_back(*std::max_element(choices.begin(), choices.end(), [&](int left, int right) {
-      return priority[left] < priority[right];
-    }));
+    path.push_back(*std::ranges::max_element(
+        choices, [&](int left, int right) { return priority[left] < priority[right]; }));
     const auto readers = problem.successors[path.back()];
     choices.assign(readers.begin(), readers.end());
   }
@@ -80,14 +79,14 @@ std::vector<double> OptimisticCosts(const model::Problem& problem,
   std::vector<double> cost(static_cast<size_t>(problem.num_tasks) * memories, 0.0);
   std::vector<double> least(memories);  // run time and cost of a reader, in each memory
   for (int reader = problem.num_tasks - 1; reader >= 0; --reader) {
-    std::fill(least.begin(), least.end(), std::numeric_limits<double>::infinity());
+    std::ranges::fill(least, std::numeric_limits<double>::infinity());
     for (int device : devices[reader]) {
       const auto memory = static_cast<size_t>(problem.device_memory[device]);
       const double rest = cost[static_cast<size_t>(reader) * memories + memory];
       least[memory] =
           std::min(least[memory], static_cast<double>(problem.Run(reader, device)) + rest);
     }
-    const double anywhere = *std::min_element(least.begin(), least.end());
+    const double anywhere = *std::ranges::min_element(least);
     for (int tensor : problem.task_reads[reader]) {
       const int producer = problem.producer[tensor];
       if (producer < 0) continue;

@@ -134,8 +134,8 @@ std::vector<int> OrderByRank(std::span<const double> rank) {
   std::vector<int> order(rank.size());
   std::iota(order.begin(), order.end(), 0);
   // A producer's rank is at least its reader's, and its id is lower: the order is topological.
-  std::stable_sort(order.begin(), order.end(),
-                   [&rank](int left, int right) { return rank[left] > rank[right]; });
+  std::ranges::stable_sort(order,
+                           [&rank](int left, int right) { return rank[left] > rank[right]; });
   return order;
 }
 

@@ -71,7 +71,7 @@ void ReadyQueue::Enter(ReadyPair pair) {
   auto& heap = heaps_[static_cast<size_t>(2 * pair.device + (waits_for_device ? 1 : 0))];
   if (waits_for_device) pair.time_ns -= available;
   heap.push_back(pair);
-  std::push_heap(heap.begin(), heap.end(), IsLater);
+  std::ranges::push_heap(heap, IsLater);
 }
 
 void ReadyQueue::EnterAll(int task) {
@@ -104,7 +104,7 @@ bool ReadyQueue::Pop(ReadyPair& pair, Candidate& candidate) {
     const int top = Top(key);
     if (top < 0) return false;
     auto& heap = heaps_[top];
-    std::pop_heap(heap.begin(), heap.end(), IsLater);
+    std::ranges::pop_heap(heap, IsLater);
     heap.pop_back();
     if (IsGone(key)) continue;
     pair = Judge(key.task, key.device);

@@ -12,8 +12,8 @@ void ReservationTable::Clear() {
 }
 
 ReservationTable::Position ReservationTable::FirstEndingAfter(int64_t time_ns) const {
-  const auto chunk = static_cast<size_t>(
-      std::upper_bound(last_ns_.begin(), last_ns_.end(), time_ns) - last_ns_.begin());
+  const auto chunk =
+      static_cast<size_t>(std::ranges::upper_bound(last_ns_, time_ns) - last_ns_.begin());
   if (chunk == last_ns_.size()) return {chunk, 0};
   const Chunk& found = At(chunk);
   const auto* begin = found.items.data();

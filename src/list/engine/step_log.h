@@ -31,8 +31,8 @@ class StepLog {
   model::Steps Sorted(const model::Problem& problem, int num_items) const {
     std::vector<int> order(times_.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [this](int left, int right) { return times_[left] < times_[right]; });
+    std::ranges::stable_sort(order,
+                             [this](int left, int right) { return times_[left] < times_[right]; });
     model::Steps steps;
     steps.num_items = num_items;
     for (int index : order) {

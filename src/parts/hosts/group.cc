@@ -111,7 +111,7 @@ bool Group::IsHere(int rank) const {
 }
 
 std::string Group::NameOf(int rank) const {
-  const std::lock_guard lock(names_mutex_);
+  const std::scoped_lock lock(names_mutex_);
   std::string name = std::string(kRankWord) + std::to_string(rank) + " (";
   if (!order_.empty()) {
     const auto host = static_cast<size_t>(order_[static_cast<size_t>(rank)]);
@@ -155,6 +155,7 @@ void Group::Agree(const std::vector<Term>& terms, const std::string& fault, cons
     text += (text.empty() ? "" : "; ") + NameOf(rank) + what;
   };
   std::vector<std::vector<std::string>> all;
+  all.reserve(records.size());
   for (const std::string& record : records) all.push_back(Unpacked(record));
   for (int rank = 0; rank < num_ranks_; ++rank) {
     const std::string& its_fault = all[static_cast<size_t>(rank)].at(0);
@@ -180,17 +181,18 @@ void Group::FailAlike(const std::string& text) {
 }
 
 void Group::SetHosts(std::vector<std::string> hosts, std::vector<int> order) {
-  const std::lock_guard lock(names_mutex_);
+  const std::scoped_lock lock(names_mutex_);
   hosts_ = std::move(hosts);
   order_ = std::move(order);
 }
 
 int Group::RankOf(int host) const {
-  return static_cast<int>(std::find(order_.begin(), order_.end(), host) - order_.begin());
+  return static_cast<int>(std::ranges::find(order_, host) - order_.begin());
 }
 
 std::shared_ptr<Transport> Group::HostTransport() {
   std::vector<int> ranks;
+  ranks.reserve(num_ranks_);
   for (int host = 0; host < num_ranks_; ++host) ranks.push_back(RankOf(host));
   // What it is given to may live longer than the group.
   return std::make_shared<SharedTransport>(
@@ -202,7 +204,7 @@ std::shared_ptr<Transport> Group::HostTransport() {
 }
 
 void Group::SetStatus(std::function<StepReached()> status) {
-  const std::lock_guard lock(status_mutex_);
+  const std::scoped_lock lock(status_mutex_);
   status_ = std::move(status);
 }
 

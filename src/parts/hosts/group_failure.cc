@@ -1,6 +1,6 @@
 // What the failure of a job is called on all ranks, and which one of them tells it.
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <new>
 #include <string_view>
 
@@ -25,13 +25,15 @@ constexpr int64_t kSuspiciousNs = 600'000'000;
 
 constexpr std::string_view kLastStep = "; last finished step: ";
 
-bool BeginsWithRank(const std::string& text) {
-  return text.compare(0, Group::kRankWord.size(), Group::kRankWord) == 0;
-}
+bool BeginsWithRank(const std::string& text) { return text.starts_with(Group::kRankWord); }
 
 /*! \brief The rank that a text begins with, or the first. */
 int NamedBy(const std::string& text) {
-  return BeginsWithRank(text) ? std::atoi(text.c_str() + Group::kRankWord.size()) : 0;
+  int rank = 0;
+  if (BeginsWithRank(text)) {
+    std::from_chars(text.data() + Group::kRankWord.size(), text.data() + text.size(), rank);
+  }
+  return rank;
 }
 
 /*! \brief Whether the rank that a text begins with cannot tell it itself. */
@@ -39,7 +41,7 @@ bool IsMute(const std::string& text) {
   const size_t end = text.find(") ");
   if (!BeginsWithRank(text) || end == std::string::npos) return false;
   const std::string_view rest = std::string_view(text).substr(end + 2);
-  return rest.substr(0, kDied.size()) == kDied || rest.substr(0, kSilent.size()) == kSilent;
+  return rest.starts_with(kDied) || rest.starts_with(kSilent);
 }
 
 }  // namespace
@@ -87,11 +89,11 @@ void Group::FailAsThrown() noexcept {
 
 /*! \brief Without the name of this rank's host that a program begins with. */
 std::string Group::WithoutHost(const std::string& text) const {
-  const std::lock_guard lock(names_mutex_);
+  const std::scoped_lock lock(names_mutex_);
   if (order_.empty()) return text;
   const int host = order_[static_cast<size_t>(rank_)];
   const std::string name = DescribeHost(hosts_[static_cast<size_t>(host)], host) + ": ";
-  return text.compare(0, name.size(), name) == 0 ? text.substr(name.size()) : text;
+  return text.starts_with(name) ? text.substr(name.size()) : text;
 }
 
 /*! \brief Of a rank that has failed without a word of its own. */
@@ -134,7 +136,7 @@ std::string Group::TextOfSilent(int64_t silence_ns) const {
 void Group::Keep(const std::string& text) noexcept {
   if (IsForked()) return;
   {
-    const std::lock_guard lock(failure_mutex_);
+    const std::scoped_lock lock(failure_mutex_);
     if (has_failed_.load() || has_ended_.load()) return;
     try {
       failure_ = text;
@@ -196,12 +198,12 @@ std::string Group::LastStep(const StepReached& reached) const {
 
 /*! \brief "" before a program runs. */
 std::string Group::LastOwnStep() {
-  const std::lock_guard lock(status_mutex_);
+  const std::scoped_lock lock(status_mutex_);
   return status_ ? LastStep(status_()) : "";
 }
 
 std::string Group::failure() const {
-  const std::lock_guard lock(failure_mutex_);
+  const std::scoped_lock lock(failure_mutex_);
   return failure_;
 }
 

@@ -66,7 +66,7 @@ void Group::BeatOnce() {
   const int64_t now_ns = NowNs();
   StepReached reached;
   {
-    const std::lock_guard lock(status_mutex_);
+    const std::scoped_lock lock(status_mutex_);
     if (status_) reached = status_();
   }
   own_page_.page().request.store(reached.request);
@@ -126,7 +126,7 @@ void Group::ForgetDead(std::vector<const OtherPage*>* pages) {
   for (Peer& peer : peers_) {
     if (peer.page == nullptr || peer.is_gone || !peer.page->IsDead()) continue;
     peer.is_gone = true;
-    pages->erase(std::remove(pages->begin(), pages->end(), peer.page.get()), pages->end());
+    std::erase(*pages, peer.page.get());
   }
 }
 

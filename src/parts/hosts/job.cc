@@ -41,9 +41,9 @@ std::vector<int> OrderOf(const std::vector<std::string>& names, const std::strin
   }
   for (size_t at = 0; at <= hosts.size();) {
     const size_t end = std::min(hosts.find(',', at), hosts.size());
-    const auto found = std::find(names.begin(), names.end(), hosts.substr(at, end - at));
+    const auto found = std::ranges::find(names, hosts.substr(at, end - at));
     const auto host = static_cast<int>(found - names.begin());
-    const bool is_twice = std::find(order.begin(), order.end(), host) != order.end();
+    const bool is_twice = std::ranges::find(order, host) != order.end();
     if (found == names.end() || is_twice) break;
     order.push_back(host);
     at = end + 1;

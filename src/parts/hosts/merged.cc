@@ -123,9 +123,9 @@ Trace MergedTraces(const std::vector<Program>& programs, const Program& merged,
     all.clocks.push_back({programs[host].host, own_time.uncertainty_ns()});
     first_queue += static_cast<int32_t>(programs[host].queues.size());
   }
-  std::stable_sort(
-      all.events.begin(), all.events.end(),
-      [](const TraceEvent& left, const TraceEvent& right) { return left.request < right.request; });
+  std::ranges::stable_sort(all.events, [](const TraceEvent& left, const TraceEvent& right) {
+    return left.request < right.request;
+  });
   return all;
 }
 

@@ -85,7 +85,7 @@ void RankedExecutor::CheckFeeding(const char* function) const {
 }
 
 void RankedExecutor::Announce(const Order& order) {
-  const std::lock_guard lock(orders_mutex_);
+  const std::scoped_lock lock(orders_mutex_);
   if (is_closed_.load()) RefuseClosed();
   if (order.IsAnswered()) are_answers_due_.store(true);
   sender_->Send(order);
@@ -95,7 +95,7 @@ void RankedExecutor::Announce(const Order& order) {
  * answers are due: the next question would get them for its own. */
 template <typename Ask>
 auto RankedExecutor::Asking(const Ask& ask) {
-  const std::lock_guard lock(asking_mutex_);
+  const std::scoped_lock lock(asking_mutex_);
   are_answers_due_.store(false);
   try {
     return ask();
@@ -109,7 +109,7 @@ void RankedExecutor::Close() {
   if (group_->IsForked()) return;
   if (is_closed_.exchange(true) || !is_feeding() || group_->HasFailed()) return;
   try {
-    const std::lock_guard lock(orders_mutex_);
+    const std::scoped_lock lock(orders_mutex_);
     sender_->Send({Order::kStop, 0});
     sender_->Flush(NowNs() + kCloseNs);
     group_->End();
@@ -190,7 +190,7 @@ std::vector<std::vector<SpaceBytes>> RankedExecutor::MemoryBytes(const Limit& li
   });
 }
 
-std::vector<int64_t> RankedExecutor::Gather(std::vector<int64_t> own, const Limit& limit) {
+std::vector<int64_t> RankedExecutor::Gather(const std::vector<int64_t>& own, const Limit& limit) {
   std::vector<std::string> answers = Answers(limit);
   answers[static_cast<size_t>(group_->host())] = Packed(own);
   std::vector<int64_t> all;

@@ -92,7 +92,7 @@ class RankedExecutor {
   void ReplyMemory(const Limit& limit);
   /*! \brief What each other host answers; its own place is empty. [num_ranks] */
   std::vector<std::string> Answers(const Limit& limit);
-  std::vector<int64_t> Gather(std::vector<int64_t> own, const Limit& limit);
+  std::vector<int64_t> Gather(const std::vector<int64_t>& own, const Limit& limit);
   std::vector<ClockTie> TieClocks(const Limit& limit);
 
   const std::shared_ptr<Group> group_;

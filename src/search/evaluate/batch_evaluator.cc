@@ -19,8 +19,7 @@ bool MayOverflow(const model::Problem& problem, int num_items) {
     most += problem.weight_bytes[task] * problem.num_devices +
             problem.workspace_bytes[task] * num_items * problem.num_devices;
   }
-  return std::any_of(problem.memory_bytes.begin(), problem.memory_bytes.end(),
-                     [most](int64_t bytes) { return bytes < most; });
+  return std::ranges::any_of(problem.memory_bytes, [most](int64_t bytes) { return bytes < most; });
 }
 
 }  // namespace
@@ -39,7 +38,7 @@ int64_t BatchEvaluator::operator()(BatchSlots& slots, bool is_joint, list::StepL
   is_joint_ = is_joint;
   log_ = log;
   violation_ = makespan_ns_ = 0;
-  std::fill(free_ns_.begin(), free_ns_.end(), 0);
+  std::ranges::fill(free_ns_, 0);
   for (size_t row : touched_) there_[row].clear();
   touched_.clear();
   if (checks_memory_) use_.Clear();
@@ -62,10 +61,10 @@ int64_t BatchEvaluator::operator()(BatchSlots& slots, bool is_joint, list::StepL
       if (waits == 0) ready_.push_back({own[slot].key, task, static_cast<int>(slot)});
     }
   }
-  std::make_heap(ready_.begin(), ready_.end(), later);
+  std::ranges::make_heap(ready_, later);
   order_.clear();
   while (!ready_.empty()) {
-    std::pop_heap(ready_.begin(), ready_.end(), later);
+    std::ranges::pop_heap(ready_, later);
     const Ready next = ready_.back();
     ready_.pop_back();
     Add(slots, next.task, next.slot);
@@ -77,7 +76,7 @@ int64_t BatchEvaluator::operator()(BatchSlots& slots, bool is_joint, list::StepL
         if ((theirs[slot].blocks & done.blocks) == 0) continue;
         if (--waits_[static_cast<size_t>(reader) * devices + slot] > 0) continue;
         ready_.push_back({theirs[slot].key, reader, static_cast<int>(slot)});
-        std::push_heap(ready_.begin(), ready_.end(), later);
+        std::ranges::push_heap(ready_, later);
       }
     }
   }

@@ -42,8 +42,8 @@ class BatchSizes {
 
   /*! \brief Whether a task runs in all of these batches. */
   bool HasAll(int task, const std::vector<BatchSlot>& slots) const {
-    return std::all_of(slots.begin(), slots.end(),
-                       [&](const BatchSlot& slot) { return Has(task, slot.device, Size(slot)); });
+    return std::ranges::all_of(
+        slots, [&](const BatchSlot& slot) { return Has(task, slot.device, Size(slot)); });
   }
 
  private:

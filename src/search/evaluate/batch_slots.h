@@ -41,8 +41,8 @@ inline void Place(std::vector<BatchSlot>& slots, int device, uint64_t blocks, do
 /*! \brief Whether the same blocks are on the same devices. */
 inline bool IsAlike(const std::vector<BatchSlot>& one, const std::vector<BatchSlot>& other) {
   if (one.size() != other.size()) return false;
-  return std::all_of(one.begin(), one.end(), [&](const BatchSlot& slot) {
-    return std::any_of(other.begin(), other.end(), [&](const BatchSlot& known) {
+  return std::ranges::all_of(one, [&](const BatchSlot& slot) {
+    return std::ranges::any_of(other, [&](const BatchSlot& known) {
       return known.device == slot.device && known.blocks == slot.blocks;
     });
   });

@@ -1,6 +1,7 @@
 #include "search/evaluate/horizon.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 namespace heteroplace::search {
@@ -16,7 +17,7 @@ struct Node {
 
 /*! \brief Latest first; of what starts at once what was decided last, a task after its copies. */
 void SortFromTheEnd(std::vector<Node>& nodes, int num_tasks) {
-  std::sort(nodes.begin(), nodes.end(), [num_tasks](const Node& left, const Node& right) {
+  std::ranges::sort(nodes, [num_tasks](const Node& left, const Node& right) {
     if (left.start_ns != right.start_ns) return left.start_ns > right.start_ns;
     if (left.position != right.position) return left.position > right.position;
     const bool is_left_copy = left.id >= num_tasks, is_right_copy = right.id >= num_tasks;
@@ -89,7 +90,7 @@ int64_t Tails::AddUse(std::span<const int> resources, const Use& use) {
   for (int resource : resources) {
     const std::vector<Use>& uses = uses_[resource];
     // One of no length that starts at the same time does not wait for this one.
-    const auto next = std::find_if(uses.rbegin(), uses.rend(), [&](const Use& later) {
+    const auto next = std::ranges::find_if(std::views::reverse(uses), [&](const Use& later) {
       return later.start_ns >= use.finish_ns;
     });
     if (next != uses.rend()) added.tail_ns = std::max(added.tail_ns, next->tail_ns);
@@ -136,7 +137,7 @@ Horizon Tails::At(int position) const {
       need(problem_.device_memory[arrangement_.device()[reader]], task_tail_ns_[reader]);
     }
     if (is_sent[tensor] != 0) need(problem_.host, 0);
-    std::sort(memories.begin(), memories.end());
+    std::ranges::sort(memories);
     for (int memory : memories) {
       const int64_t tail = std::exchange(tail_ns[memory], Horizon::kUnused);
       if (is_later) {

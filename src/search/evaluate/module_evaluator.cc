@@ -50,8 +50,8 @@ int64_t ModuleEvaluator::Evaluate() {
   horizon_ = nullptr;
   arrivals_.Clear();
   made_.clear();
-  std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
-  std::fill(load_ns_.begin(), load_ns_.end(), 0);
+  std::ranges::fill(unit_free_ns_, 0);
+  std::ranges::fill(load_ns_, 0);
   for (list::BoundedReservationTable& table : tables_) table.Clear();
   trial_makespan_ns_ = 0;
   trial_unreachable_ = 0;
@@ -234,8 +234,7 @@ void ModuleEvaluator::NoteChange(int tensor, int memory) {
     }
   }
   if (memory < 0 && !module_.host_outputs.empty() &&
-      std::find(module_.host_outputs.begin(), module_.host_outputs.end(), tensor) !=
-          module_.host_outputs.end()) {
+      std::ranges::find(module_.host_outputs, tensor) != module_.host_outputs.end()) {
     dirty_until_ = module_.num_tasks;
   }
 }

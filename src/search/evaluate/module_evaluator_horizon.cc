@@ -8,6 +8,7 @@ namespace heteroplace::search {
 void ModuleEvaluator::FindTails(Tails& tails) {
   const std::vector<model::ScheduledCopy> copies = Copies();
   std::vector<int> position;
+  position.reserve(copies.size());
   for (const model::ScheduledCopy& copy : copies) {
     position.push_back(arrivals_.Get(copy.tensor, copy.dst).position);
   }

@@ -26,9 +26,9 @@ void Arrangement::Load(std::span<const int> device, std::span<const int> order, 
   order_.assign(order.begin(), order.end());
   for (int index = 0; index < module_.num_tasks; ++index) position_[order_[index]] = index;
   num_readers_.Clear();
-  std::fill(workspace_.begin(), workspace_.end(), 0);
-  std::fill(used_.begin(), used_.end(), 0);
-  std::fill(load_ns_.begin(), load_ns_.end(), 0);
+  std::ranges::fill(workspace_, 0);
+  std::ranges::fill(used_, 0);
+  std::ranges::fill(load_ns_, 0);
   for (int task = 0; task < module_.num_tasks; ++task) {
     const int memory = problem_.device_memory[device_[task]];
     used_[memory] += module_.weight_bytes[task];

@@ -28,8 +28,7 @@ int Patterns::Add(int module_class, const Layout& layout, int64_t lack_bytes) {
   pattern.layout = layout;
   pattern.lack_bytes = lack_bytes;
   if (module.num_tasks > 0) pattern.exit_memory = problem_.device_memory[layout.device.back()];
-  const bool has_entry = std::find(module.source.begin(), module.source.end(), decompose::kEntry) !=
-                         module.source.end();
+  const bool has_entry = std::ranges::find(module.source, decompose::kEntry) != module.source.end();
   Arrangement arrangement(problem_, module);
   ModuleEvaluator evaluator(problem_, module, arrangement, false);
   for (int entry = 0; entry < num_entries_; ++entry) {
@@ -59,7 +58,7 @@ bool Patterns::IsAtLeastAsGood(const Pattern& left, const Pattern& right, int en
 
 bool Patterns::IsDominated(const Pattern& pattern, const std::vector<Pattern>& others) const {
   for (int entry = 0; entry < num_entries_; ++entry) {
-    const bool is_beaten = std::any_of(others.begin(), others.end(), [&](const Pattern& other) {
+    const bool is_beaten = std::ranges::any_of(others, [&](const Pattern& other) {
       return other.exit_memory == pattern.exit_memory && IsAtLeastAsGood(other, pattern, entry);
     });
     if (!is_beaten) return false;
@@ -117,7 +116,7 @@ void AddPlainPatterns(const model::Problem& problem, const decompose::Modules& m
         is_possible = is_possible && module.Run(task, device) != model::kImpossible;
       }
       if (!is_possible) continue;
-      std::fill(layout.device.begin(), layout.device.end(), device);
+      std::ranges::fill(layout.device, device);
       patterns.Add(index, layout);
     }
   }

@@ -15,8 +15,8 @@ void AddBest(const Patterns& patterns, int module_class, const std::vector<doubl
   std::vector<int> best(price.size());
   std::vector<double> least(price.size());
   for (int entry = 0; entry < patterns.num_entries(); ++entry) {
-    std::fill(best.begin(), best.end(), -1);
-    std::fill(least.begin(), least.end(), Patterns::kNoCost);
+    std::ranges::fill(best, -1);
+    std::ranges::fill(least, Patterns::kNoCost);
     for (size_t index = 0; index < all.size(); ++index) {
       const double cost = patterns.Cost(all[index], entry, price);
       const auto exit = static_cast<size_t>(all[index].exit_memory);
@@ -35,7 +35,7 @@ void AddBest(const Patterns& patterns, int module_class, const std::vector<doubl
 void PrunePatterns(const decompose::Modules& modules, const std::vector<double>& price,
                    Patterns& patterns, Selection& selection) {
   std::vector<std::vector<double>> prices{price};
-  const bool is_free = std::all_of(price.begin(), price.end(), [](double one) { return one == 0; });
+  const bool is_free = std::ranges::all_of(price, [](double one) { return one == 0; });
   for (double factor : {0.0, 0.5, 0.8, 1.25, 2.0, 5.0}) {
     if (is_free) break;
     prices.push_back(price);
@@ -56,12 +56,12 @@ void PrunePatterns(const decompose::Modules& modules, const std::vector<double>&
       if (modules.module_class[module] == module_class) kept.push_back(selection.choice[module]);
     }
     for (const auto& varied : prices) AddBest(patterns, module_class, varied, kept);
-    std::sort(kept.begin(), kept.end());
-    kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+    std::ranges::sort(kept);
+    kept.erase(std::ranges::unique(kept).begin(), kept.end());
     for (int module = 0; module < modules.num_modules(); ++module) {
       if (modules.module_class[module] != module_class) continue;
       int& choice = selection.choice[module];
-      choice = static_cast<int>(std::lower_bound(kept.begin(), kept.end(), choice) - kept.begin());
+      choice = static_cast<int>(std::ranges::lower_bound(kept, choice) - kept.begin());
     }
     patterns.Keep(module_class, kept);
   }

@@ -266,7 +266,7 @@ std::vector<double> Selector::Slack(std::span<const double> price) const {
   reach[0] = 0;
   const double optimum = after[0];
   for (int module = 0; module < count; ++module) {
-    std::fill(next.begin(), next.end(), Patterns::kNoCost);
+    std::ranges::fill(next, Patterns::kNoCost);
     for (int from = 0; from < problem_.num_memories; ++from) {
       for (int to = 0; to < problem_.num_memories; ++to) {
         const size_t cell = Cell(modules_.module_class[module], from, to);

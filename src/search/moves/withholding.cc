@@ -58,7 +58,7 @@ class Copies {
       // Where the last task runs is what the module is searched for; groups move as one.
       if (task == module_.num_tasks - 1 && withheld.KeepsOutOf(MemoryOf(task))) return false;
       const auto allowed = module_.allowed[task];
-      const bool can_move = std::any_of(allowed.begin(), allowed.end(), [&](int device) {
+      const bool can_move = std::ranges::any_of(allowed, [&](int device) {
         return !withheld.KeepsOutOf(problem_.device_memory[device]);
       });
       if (!can_move || module_.group[task] >= 0) return false;
@@ -99,7 +99,7 @@ Withheld ChooseWithheld(const model::Problem& problem, const decompose::Module& 
     chosen.memories.push_back(memory);
     if (!copies.CanWithhold(chosen)) chosen.memories.pop_back();
   }
-  std::sort(chosen.memories.begin(), chosen.memories.end());
+  std::ranges::sort(chosen.memories);
   return chosen;
 }
 

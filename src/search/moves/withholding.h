@@ -24,7 +24,7 @@ struct Withheld {
   std::vector<int> memories;  // ascending, without the one where it is made
 
   bool KeepsOutOf(int memory) const {
-    return std::find(memories.begin(), memories.end(), memory) != memories.end();
+    return std::ranges::find(memories, memory) != memories.end();
   }
   auto operator<=>(const Withheld&) const = default;
 };

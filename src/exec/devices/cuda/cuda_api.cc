@@ -156,7 +156,7 @@ DeviceScope::DeviceScope(const CudaRuntime& cuda, int device) : cuda_(cuda), dev
       // What is given back is so under its context: also if the one before is not known, or a call
       // fails once.
       const int unknown = driver.CtxGetCurrent(&before_);
-      has_before_ = unknown == 0;
+      if (unknown == 0) driver_ = &driver;
       const int unset = driver.CtxSetCurrent(context);
       if (unset != 0) driver.CtxSetCurrent(context);
       error_ = unknown == 0 ? unset : unknown;
@@ -167,7 +167,7 @@ DeviceScope::DeviceScope(const CudaRuntime& cuda, int device) : cuda_(cuda), dev
 }
 
 DeviceScope::~DeviceScope() {
-  if (has_before_) TheDriver().CtxSetCurrent(before_);
+  if (driver_ != nullptr) driver_->CtxSetCurrent(before_);
 }
 
 void DeviceScope::Check() const {

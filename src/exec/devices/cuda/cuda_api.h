@@ -144,7 +144,8 @@ class DeviceScope {
   int device_;
   /*! \brief The caller's context; null: it had none. */
   CudaContext before_ = nullptr;
-  bool has_before_ = false;
+  /*! \brief Set where the caller's context is known. */
+  const CudaDriver* driver_ = nullptr;
   int error_ = 0;
 };
 

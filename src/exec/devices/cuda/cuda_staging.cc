@@ -52,7 +52,7 @@ void StagedCopies::CopyPageable(void* dst, const void* src, int64_t bytes) {
 
 template <typename Copy>
 void StagedCopies::Do(const Copy& copy) {
-  std::lock_guard lock(mutex_);
+  std::scoped_lock lock(mutex_);
   const DeviceScope scope(cuda_, device_);
   scope.Check();
   Make();

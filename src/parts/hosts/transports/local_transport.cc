@@ -60,19 +60,19 @@ class Exchange {
   int num_ranks() const { return static_cast<int>(arrivals_.size()); }
 
   void Abort(const std::string& reason) {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     if (!is_aborted_) reason_ = reason;
     is_aborted_ = true;
   }
 
   void CheckNotAborted() {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     CheckNotAbortedLocked();
   }
 
   std::shared_ptr<Flight> Start(Plane plane, const MessageEnds& ends, const void* source,
                                 void* destination) {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     Deliver(ends.rank);
     auto flight = std::make_shared<Flight>();
     flight->source = source;
@@ -99,7 +99,7 @@ class Exchange {
 
   /*! \brief Whether a message is complete; `ends` says what to compare the sizes with. */
   bool Test(const MessageEnds& ends, const Flight* flight) {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     CheckNotAbortedLocked();
     Deliver(ends.rank);
     if (flight == nullptr) return true;
@@ -110,7 +110,7 @@ class Exchange {
 
   /*! \brief Forgets a message in flight: nobody touches its bytes afterwards. */
   void GiveUp(const std::shared_ptr<Flight>& flight) {
-    std::lock_guard lock(mutex_);
+    std::scoped_lock lock(mutex_);
     if (!flight->kept.empty()) return;  // it has bytes of its own
     for (auto& [order, waiting] : unmatched_) {
       std::erase(waiting.sends, flight);
@@ -129,7 +129,9 @@ class Exchange {
     if (is_aborted_) throw Error(ErrorKind::kExecution, reason_);
   }
 
-  int64_t Delay() { return static_cast<int64_t>(random_.Unit() * double(options_.max_delay_ns)); }
+  int64_t Delay() {
+    return static_cast<int64_t>(random_.Unit() * static_cast<double>(options_.max_delay_ns));
+  }
 
   /*! \brief Copies what has come for a rank. */
   void Deliver(int rank) {
@@ -238,6 +240,7 @@ std::vector<std::unique_ptr<Transport>> MakeLocalTransports(int num_ranks,
                                                             const LocalOptions& options) {
   const auto exchange = std::make_shared<Exchange>(num_ranks, options);
   std::vector<std::unique_ptr<Transport>> transports;
+  transports.reserve(num_ranks);
   for (int rank = 0; rank < num_ranks; ++rank) {
     transports.push_back(std::make_unique<LocalTransport>(exchange, rank));
   }

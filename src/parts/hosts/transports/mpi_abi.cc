@@ -80,7 +80,7 @@ std::string FirstLineOfVersion(const MpiAbi& abi) {
 
 /*! \brief The word after a prefix, without the signs around it; "" where the line is another's. */
 std::string VersionAfter(const std::string& line, std::string_view prefix) {
-  if (line.rfind(prefix, 0) != 0) return "";
+  if (!line.starts_with(prefix)) return "";
   const size_t begin = line.find_first_not_of(" \t:v", prefix.size());
   if (begin == std::string::npos) return "";
   return line.substr(begin, line.find_first_of(" \t,", begin) - begin);
@@ -138,7 +138,7 @@ std::vector<std::string> LoadedLibraries() {
   std::vector<std::string> paths;
   const auto add = [](dl_phdr_info* info, size_t, void* out) {
     const std::string path = info->dlpi_name;
-    if (fs::path(path).filename().string().rfind("libmpi", 0) == 0) {
+    if (fs::path(path).filename().string().starts_with("libmpi")) {
       static_cast<std::vector<std::string>*>(out)->push_back(path);
     }
     return 0;
@@ -218,7 +218,7 @@ void MpiAbi::Check(int code, const std::string& what) const {
   int length = 0;
   if (Error_string(code, text.data(), &length) != 0) text[0] = '\0';
   std::string said = text[0] != '\0' ? text.data() : "error " + std::to_string(code);
-  std::replace(said.begin(), said.end(), '\n', ' ');  // MPICH tells who called whom, line by line
+  std::ranges::replace(said, '\n', ' ');  // MPICH tells who called whom, line by line
   RefuseLibrary(what + ": " + name + " says: " + said);
 }
 

@@ -41,7 +41,7 @@ MpiProcess::MpiProcess(MpiAbi abi) : abi_(std::move(abi)), num_forks_(NumForks()
 
 MpiProcess& MpiProcess::Get(const std::string& library, bool has_communicator) {
   SharedMpi& shared = Shared();
-  std::lock_guard lock(shared.mutex);
+  std::scoped_lock lock(shared.mutex);
   if (shared.process == nullptr) {
     std::unique_ptr<MpiProcess> process(new MpiProcess(FindMpi(library)));
     process->Begin(has_communicator);
@@ -128,7 +128,7 @@ void MpiProcess::EndWithProcess() { std::atexit(EndAtExit); }
 void MpiProcess::EndAtExit() {
   const std::unique_ptr<MpiProcess>& process = Shared().process;
   if (process == nullptr || process->is_left_open_ || !process->IsUsable()) return;
-  std::lock_guard lock(process->mutex_);
+  std::scoped_lock lock(process->mutex_);
   process->abi_.Finalize();
 }
 

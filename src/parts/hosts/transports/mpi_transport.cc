@@ -83,7 +83,7 @@ class MpiPlanes {
 MpiPlanes::MpiPlanes(const MpiOptions& options)
     : process_(MpiProcess::Get(options.library, options.communicator.has_value())),
       part_bytes_(options.part_bytes) {
-  std::lock_guard lock(process_.mutex());
+  std::scoped_lock lock(process_.mutex());
   MakeCommunicators(options);
   ListenForReason();
 }
@@ -134,7 +134,7 @@ void MpiPlanes::ListenForReason() {
 
 MpiPlanes::~MpiPlanes() {
   if (!process_.IsUsable()) return;
-  std::lock_guard lock(process_.mutex());
+  std::scoped_lock lock(process_.mutex());
   if (is_listening_) {
     abi().Cancel(&reason_request_);
     is_listening_ = !Finish(&reason_request_);
@@ -181,7 +181,7 @@ bool MpiPlanes::Finish(MpiHandle* request) {
 
 void MpiPlanes::Abort(const std::string& reason) noexcept {
   if (process_.IsForked()) return;
-  std::lock_guard lock(process_.mutex());
+  std::scoped_lock lock(process_.mutex());
   if (is_aborted_) return;
   End();
   // Whole characters of UTF-8.
@@ -241,7 +241,7 @@ MpiMessage::MpiMessage(std::shared_ptr<MpiPlanes> planes, Plane plane, const Mes
 
 MpiMessage::~MpiMessage() {
   if (!lanes_->process().IsUsable()) return;
-  std::lock_guard lock(lanes_->process().mutex());
+  std::scoped_lock lock(lanes_->process().mutex());
   const MpiAbi& abi = lanes_->abi();
   for (size_t i = num_done_; i < parts_.size() && !ends_.is_send; ++i) {
     abi.Cancel(&parts_[i].request);
@@ -254,7 +254,7 @@ MpiMessage::~MpiMessage() {
 
 void MpiMessage::Start() {
   lanes_->process().CheckNotForked(ends_.rank);
-  std::lock_guard lock(lanes_->process().mutex());
+  std::scoped_lock lock(lanes_->process().mutex());
   lanes_->CheckAlive();
   if (num_done_ < parts_.size()) RefuseSecondStart(ends_);
   num_done_ = 0;
@@ -266,7 +266,7 @@ void MpiMessage::Start() {
 
 bool MpiMessage::Test() {
   lanes_->process().CheckNotForked(ends_.rank);
-  std::lock_guard lock(lanes_->process().mutex());
+  std::scoped_lock lock(lanes_->process().mutex());
   lanes_->CheckAlive();
   const MpiAbi& abi = lanes_->abi();
   while (num_done_ < parts_.size()) {
@@ -314,7 +314,7 @@ class MpiTransport : public Transport {
   std::unique_ptr<Message> Make(Plane plane, const MessageEnds& ends, char* data) {
     CheckMessage(ends, num_ranks());
     lanes_->process().CheckNotForked(ends.rank);
-    std::lock_guard lock(lanes_->process().mutex());
+    std::scoped_lock lock(lanes_->process().mutex());
     lanes_->CheckAlive();
     return std::make_unique<MpiMessage>(lanes_, plane, ends, data);
   }

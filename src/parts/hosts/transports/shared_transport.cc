@@ -15,17 +15,17 @@ class LockedMessage : public Message {
       static_cast<void>(message_.release());
       return;
     }
-    const std::lock_guard lock(transport_->mutex());
+    const std::scoped_lock lock(transport_->mutex());
     message_.reset();
   }
 
   void Start() override {
-    const std::lock_guard lock(transport_->mutex());
+    const std::scoped_lock lock(transport_->mutex());
     message_->Start();
   }
 
   bool Test() override {
-    const std::lock_guard lock(transport_->mutex());
+    const std::scoped_lock lock(transport_->mutex());
     return message_->Test();
   }
 

@@ -26,7 +26,7 @@ class LockedTransport {
   /*! \brief What a function of the transport returns, called under the lock. */
   template <typename Call>
   auto With(const Call& call) {
-    const std::lock_guard lock(transport_->mutex());
+    const std::scoped_lock lock(transport_->mutex());
     return call(*transport_);
   }
   /*! \brief Without the lock: `Abort` is for any thread. */
