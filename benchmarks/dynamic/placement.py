@@ -39,9 +39,9 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.routes_file import RoutesReader
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
-from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models.cost_model import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
+from heteroplace.model.cost_lookup import batches_of
 from heteroplace.model.plan import Copy
 from heteroplace.model.routed.route_profile import Cells, RouteProfile
 from heteroplace.parts.routing.dynamic.all_to_all import (

@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 
 from heteroplace import pipeline
+from heteroplace.entries import load_entry
 from heteroplace.errors import LoweringError, PlanError
 from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
@@ -22,10 +23,10 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory
 from heteroplace.model.digests import is_same_but_batches
 from heteroplace.model.implementations import without_twins
+from heteroplace.pipeline.module_contents import READ_SHARDED
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
-from heteroplace.relay.annotate.annotation_reader import read_solution
+from heteroplace.relay.annotate.annotation_reader import is_sharded, read_solution
 from heteroplace.relay.annotate.requested_options import other_options
-from heteroplace.relay.annotate.sharded_attribute import read_sharded
 from heteroplace.relay.opt_level import tell_default_level
 from heteroplace.relay.parameters import check_module, check_params
 from heteroplace.tvm_bridge import pass_config
@@ -44,7 +45,7 @@ class _HeteroPlacePass:
     ) -> tvm.IRModule:
         """Place `mod`, unless it is placed on this cluster already."""
         placed = read_solution(mod)
-        if read_sharded(mod) is not None:
+        if is_sharded(mod):
             raise PlanError(
                 "the module is shared by devices already (Shard); to place it, start from the "
                 "module before that"
@@ -160,7 +161,7 @@ def build(
     verify = options.get("verify")
     if verify is not None:
         check_verify(verify)
-    shared = read_sharded(mod)
+    shared = load_entry(READ_SHARDED)(mod) if is_sharded(mod) else None
     is_placed = read_solution(mod) is not None
     if is_placed or shared is not None:
         late = [name for name in options if name != "verify"]

@@ -8,10 +8,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from heteroplace.measure.measure_options import Progress
-from heteroplace.report.tables import format_table
+from heteroplace.entries import load_entry
 
+if TYPE_CHECKING:
+    from heteroplace.measure.measure_options import Progress
+
+_FORMAT_TABLE = "heteroplace.report.tables:format_table"
 _LOG = logging.getLogger("heteroplace")
 
 
@@ -103,7 +107,8 @@ def stage_table(times: Sequence[StageTime]) -> str:
         [time.name, "-" if time.wall_s is None else f"{time.wall_s:.3f} s", time.purpose]
         for time in times
     ]
-    return format_table(["stage", "time", "what it does"], rows, "<><")
+    table: str = load_entry(_FORMAT_TABLE)(["stage", "time", "what it does"], rows, "<><")
+    return table
 
 
 def _cpu_s() -> float:

@@ -13,10 +13,10 @@ from tvm import relay
 from heteroplace import routing
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable, write_programs
-from heteroplace.measure.batches import batches_of
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
+from heteroplace.model.cost_lookup import batches_of
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
 from heteroplace.model.solution import Solution

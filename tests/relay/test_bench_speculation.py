@@ -12,8 +12,8 @@ from benchmarks.peers.stock import in_pass_context
 from heteroplace import pipeline
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.lower.executable import Executable
-from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models.cost_model import CostOptions, choose_cost_model
+from heteroplace.model.cost_lookup import batches_of
 from heteroplace.parts.routing.dynamic.traces import TraceOptions
 from heteroplace.parts.routing.relay.passes import SpeculateRoutes
 from heteroplace.parts.routing.solve.routed_network import solve_routed

@@ -16,8 +16,9 @@ from tvm import relay
 import heteroplace
 from heteroplace.errors import LoweringError
 from heteroplace.model.plan import Collective, Run
+from heteroplace.relay.annotate.annotation_reader import strip_annotations
 from heteroplace.relay.annotate.devices import is_barrier, read_devices
-from heteroplace.relay.annotate.sharded_attribute import read_sharded, without_plan
+from heteroplace.relay.annotate.sharded_attribute import read_sharded
 from heteroplace.relay.annotate.sharded_devices import with_task_devices
 from heteroplace.relay.expressions import is_op_call, post_order, rebuilt, task_of_span
 
@@ -78,7 +79,7 @@ def test_ops_are_annotated_with_the_device_that_runs_the_first_item(
         assert device == expected[task_of_span(op) or ""][0]
     planned = devices_planned(mod, [TARGET])
     assert len(copies_in(planned)) == len(copies_in(mod))
-    neutral = without_plan(mod)
+    neutral = strip_annotations(mod)
     assert not any(is_barrier(node) for node in post_order(neutral["main"].body))
     again = with_task_devices(neutral, solution, state)
     plain = relay.Function(mod["main"].params, mod["main"].body)

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from heteroplace.costs.prediction.predict import predict_costs
 from heteroplace.costs.roofline import SpeedMeasurement, estimate_costs
+from heteroplace.entries import load_entry
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.cost_lookup import check_known, find_costs, unknown_cells
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
+
+_PREDICT = "heteroplace.costs.prediction.predict:predict_costs"
 
 
 def complete_costs(
@@ -52,7 +54,8 @@ def complete_costs(
         check_known(found, graph, cluster, source, advice)
         return found
     if missing == "predict":
-        return predict_costs(graph, cluster, found)
+        predicted: CostTable = load_entry(_PREDICT)(graph, cluster, found)
+        return predicted
     part = _lacking(found, graph, cluster)
     if missing == "estimate":
         others = estimate_costs(graph, part, found.batches, measure_speeds)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Device
-from heteroplace.report.tables import format_table
 
 _FILE = Path(__file__).with_name("device_figures.json")
 # What drivers and systems write around the name proper.
@@ -160,7 +160,8 @@ def device_figures_table() -> str:
                 "; ".join(titles),
             ]
         )
-    return format_table(headers, rows, "<>>>>>><")
+    table: str = load_entry("heteroplace.report.tables:format_table")(headers, rows, "<>>>>>><")
+    return table
 
 
 def _scaled(value: int | None, unit: int, name: str) -> str:

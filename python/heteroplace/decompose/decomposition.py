@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from heteroplace.decompose import MAX_MODULE_TASKS
 from heteroplace.decompose.narrow_cuts import (
     ModulePath,
     edge_connected_modules,
@@ -18,8 +19,6 @@ from heteroplace.decompose.narrow_cuts import (
 from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.model.graph import TaskGraph
 
-MAX_MODULE_TASKS = 40
-"""Larger modules are cut further: CP-SAT proves little about them in seconds."""
 MAX_MODULE_PATH_TASKS = 5000
 """Larger graphs have too many modules to solve them one by one."""
 _CHANNELS = (2, 3, 4, 6, 9, 16)

@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 
-from heteroplace.lower.items.items import lower_items
+from heteroplace.entries import load_entry
 from heteroplace.lower.kernel_provider import Tunings
 from heteroplace.lower.kernels import Kernel, KernelCalls
 from heteroplace.lower.library import KernelLibrary, compile_kernels
@@ -29,6 +29,9 @@ from heteroplace.relay.targets import placed_targets, sharing_layouts
 from heteroplace.relay.tasks.network import Network
 from heteroplace.relay.types_once import types_once
 from heteroplace.tvm_bridge import register_cuda_compiler
+
+_LOWER_ITEMS = "heteroplace.lower.items.items:lower_items"
+"""Loaded for a plan of several items."""
 
 TaskTargets = tuple[str, ...]
 """For each task the text of the target that it is compiled for."""
@@ -141,7 +144,9 @@ class CompiledNetwork:
         is_versioned = bool(versioned_tensors(self.graph))
         if plan.items == 1 and not is_versioned:
             return self.kernels(cluster, plan.placement(len(self.graph.tasks)))
-        calls = lower_items(self.network.mod, self.graph, cluster, plan, self._parts)
+        calls: KernelCalls = load_entry(_LOWER_ITEMS)(
+            self.network.mod, self.graph, cluster, plan, self._parts
+        )
         # Examples are of one item.
         calls = _with_inputs(calls, replace(self.network, examples={}))
         kernels = tuple(calls.kernels.values())

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
@@ -14,7 +15,6 @@ import tvm
 from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, State
-from heteroplace.lower.artifact import weights_blob, write_artifact
 from heteroplace.lower.compile import CompiledKernels
 from heteroplace.lower.kernels import Value
 from heteroplace.lower.library import KernelLibrary
@@ -22,31 +22,30 @@ from heteroplace.lower.lower import lower
 from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.program import bundle_text
 from heteroplace.lower.routed_lowering import routed_lowering
-from heteroplace.lower.shared_weights import share_weights
 from heteroplace.lower.weight_blob import WeightLayout
 from heteroplace.model.memory_use.memory import MemoryUse
-from heteroplace.model.routed.route_profile import Profile
 from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan_text import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
-from heteroplace.native.transports import check_programs
-from heteroplace.registry import load_plugin
 from heteroplace.relay.output_names import port_names
 from heteroplace.relay.source import Source, source_to_json
-from heteroplace.report.html.content import Measured, SolverPoint
-from heteroplace.report.notes import notes_text
-from heteroplace.report.tables import (
-    cost_sources_line,
-    device_table,
-    memory_text,
-    placement_table,
-    solution_headline,
-)
-from heteroplace.report.weight_report import weights_text
 
+if TYPE_CHECKING:
+    from heteroplace.model.routed.route_profile import Profile
+    from heteroplace.report.html.content import Measured, SolverPoint
+
+_SUMMARY = "heteroplace.report.summary:summary_text"
 _WRITE_REPORT = "heteroplace.solve.solve_report:write_report"
+_MEASURED = "heteroplace.report.html.content:Measured"
 """Loaded when a text or a page is made of a solution."""
+_WRITE_ARTIFACT = "heteroplace.lower.artifact:write_artifact"
+_WEIGHTS_BLOB = "heteroplace.lower.artifact:weights_blob"
+"""Loaded when an executable is written or run."""
+_CHECK_PROGRAMS = "heteroplace.native.transports:check_programs"
+"""Loaded for programs of several hosts."""
+_SHARE_WEIGHTS = "heteroplace.lower.shared_weights:share_weights"
+"""Loaded for several plans over the same weights."""
 
 
 @dataclass(frozen=True)
@@ -103,26 +102,8 @@ class Executable:
         RoutingError
             The profile is of another model, or its file is wrong.
         """
-        solution = self.solution
-        graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-        timeline = solution.timeline
-        opening = filter(None, (solution_headline(solution), notes_text(solution)))
-        tables = [
-            "\n".join(opening),
-            device_table(graph, cluster, plan, timeline),
-            memory_text(cluster, self.memory),
-            placement_table(graph, cluster, plan, timeline, max_rows),
-            cost_sources_line(solution.costs),
-        ]
-        weights = weights_text(graph, cluster, plan)
-        if weights:
-            tables.insert(3, weights)
-        if graph.routers:
-            text = load_plugin("routers", "plan-text")
-            tables.append(text(solution, profile, self.manifest.model_digest, max_rows))
-        if self.verification is not None:
-            tables.append(self.verification.text)
-        return "\n\n".join(tables)
+        text: str = load_entry(_SUMMARY)(self.manifest, max_rows, profile)
+        return text
 
     def report(
         self,
@@ -152,7 +133,9 @@ class Executable:
         load_entry(_WRITE_REPORT)(
             self.solution,
             path,
-            measured=Measured(measured) if isinstance(measured, Timeline) else measured,
+            measured=(
+                load_entry(_MEASURED)(measured) if isinstance(measured, Timeline) else measured
+            ),
             progress=progress,
             memory=self.memory,
             properties=self.manifest.properties,
@@ -188,7 +171,9 @@ class Executable:
         lowered, source = self.lowered, b""
         if with_source:
             lowered, source = self._with_source()
-        write_artifact(path, self.library.image, lowered, self.manifest, source, sign_with)
+        load_entry(_WRITE_ARTIFACT)(
+            path, self.library.image, lowered, self.manifest, source, sign_with
+        )
 
     def _with_source(self) -> tuple[Lowered, bytes]:
         """The program with the weights of the Relay module behind its own, and that module."""
@@ -241,14 +226,20 @@ def write_programs(
     programs = [_with_output_names(lowered, output_names) for lowered in programs]
     for lowered in programs:
         if len(lowered.hosts) > 1:  # what each rank checks when it loads is told here
-            check_programs(lowered.text)
+            load_entry(_CHECK_PROGRAMS)(lowered.text)
     if len(programs) > 1:
-        programs = share_weights(programs)
-    make_blob = functools.cache(partial(weights_blob, programs[0]))
+        programs = load_entry(_SHARE_WEIGHTS)(programs)
+    make_blob = functools.cache(partial(_weights_blob, programs[0]))
     return [
         Executable(compiled.library, lowered, _manifest(lowered, solution), make_blob)
         for lowered, solution in zip(programs, solutions, strict=True)
     ]
+
+
+def _weights_blob(lowered: Lowered) -> np.ndarray:
+    """See `weights_blob`."""
+    blob: np.ndarray = load_entry(_WEIGHTS_BLOB)(lowered)
+    return blob
 
 
 def _lowered(compiled: CompiledKernels, solution: Solution, timeline: Timeline) -> Lowered:

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from heteroplace.entries import load_entry
 from heteroplace.lower.kernels import Value
-from heteroplace.relay.ranges.drawn import array_in
-from heteroplace.run.array_files import read_arrays
+
+_ARRAY_IN = "heteroplace.relay.ranges.drawn:array_in"
+_READ_ARRAYS = "heteroplace.run.array_files:read_arrays"
+"""Loaded when numbers are made up, or read."""
 
 
 def read_examples(source: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -29,7 +32,7 @@ def read_examples(source: Mapping[str, Any] | str | os.PathLike[str] | None) -> 
     """
     if source is None:
         return {}
-    given = source if isinstance(source, Mapping) else read_arrays(source)
+    given = source if isinstance(source, Mapping) else load_entry(_READ_ARRAYS)(source)
     return {name: _native(np.asarray(array)) for name, array in given.items()}
 
 
@@ -50,6 +53,7 @@ def made_up(value: Value, random: np.random.Generator) -> np.ndarray:
     if value.initial is not None:
         return value.initial
     if value.example is None:
-        return array_in(value.range, value.shape, value.dtype, random)
+        array: np.ndarray = load_entry(_ARRAY_IN)(value.range, value.shape, value.dtype, random)
+        return array
     is_opaque = value.example.dtype.name == "bfloat16"  # a type that the core takes by its bits
     return value.example.view(np.uint16) if is_opaque else value.example

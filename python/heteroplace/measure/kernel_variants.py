@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import SolverError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernel_provider import KernelVariants, kernel_variants, with_held_weights
 from heteroplace.measure.cost_models.cost_model import CostOptions
-from heteroplace.measure.kernels.kernel_identity import describe_kernels
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices, table_from_rows
 from heteroplace.model.graph import TaskGraph
@@ -34,6 +34,9 @@ from heteroplace.registry import load_plugin, plugins
 from heteroplace.relay.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.missing_devices import missing_devices
+
+_DESCRIBE_KERNELS = "heteroplace.measure.kernels.kernel_identity:describe_kernels"
+"""Loaded where there are other kernels to compare with."""
 
 
 class SearchedVariants(KernelVariants, Protocol):
@@ -215,7 +218,7 @@ def _task_kernels(
 ) -> list[list[str]]:
     """The identities of each task's kernels."""
     calls = compiled.calls(cluster, placement)
-    kernels = describe_kernels(calls)
+    kernels = load_entry(_DESCRIBE_KERNELS)(calls)
     identities: dict[str, list[str]] = defaultdict(list)
     for call in calls.calls:
         identities[call.task].append(kernels[call.kernel].identity)

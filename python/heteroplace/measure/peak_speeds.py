@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from heteroplace.costs.roofline import Speeds, device_speeds
 from heteroplace.measure.devices_under_test import DeviceClass, device_class
 from heteroplace.measure.machine_peaks import measure_peaks
-from heteroplace.measure.measure_options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.run.missing_devices import missing_devices
+
+if TYPE_CHECKING:
+    from heteroplace.measure.measure_options import Progress
 
 
 def measure_speeds(

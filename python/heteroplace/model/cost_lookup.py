@@ -229,3 +229,14 @@ def _why_no_column(table: CostTable, device: DeviceIdentity) -> str:
         return f"device {device.name!r} is {device} here, and {named[0]} in the table"
     known = ", ".join(own.name for own in table.devices) or "none"
     return f"device {device.name!r} ({device}) is like none of its devices: {known}"
+
+
+def batches_of(cluster: Cluster, items: int, graph: TaskGraph | None = None) -> list[int]:
+    """Return the sizes of batches that plans of so many items may have, ascending from 1.
+
+    Of a graph with routers also the capacities of their branches, which are batches of cells.
+    """
+    sizes = {size for device in cluster.devices for size in device.batch_sizes}
+    routers = () if graph is None else graph.routers
+    capacities = {size for router in routers for own in router.capacities for size in own}
+    return sorted({1} | {size for size in sizes if size <= items} | capacities)

@@ -20,16 +20,18 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import GraphError
 from heteroplace.model.graphs.graph_digest import STRUCTURE_FIELDS, TASK_FIELDS, graph_digest
 from heteroplace.model.graphs.graph_order import topological_order
-from heteroplace.model.graphs.networkx_view import from_networkx, to_networkx
 from heteroplace.model.identity import TaskIdentity
 from heteroplace.model.memory_use.shared_values import shared_value_faults
 from heteroplace.model.routed.routed_values import routed_value_faults
 from heteroplace.model.routed.routers import Router, branches_around
 from heteroplace.model.tasks import Task, Tensor
 from heteroplace.terminal import listed
+
+_NETWORKX = "heteroplace.model.graphs.networkx_view"
 
 __all__ = ["Task", "TaskGraph", "TaskGraphBuilder", "Tensor", "tensor_bytes"]
 
@@ -170,7 +172,7 @@ class TaskGraph:
         MissingPackageError
             networkx is not installed.
         """
-        return to_networkx(self)
+        return load_entry(f"{_NETWORKX}:to_networkx")(self)
 
     @staticmethod
     def from_networkx(value: Any) -> TaskGraph:
@@ -183,7 +185,8 @@ class TaskGraph:
         GraphError
             It is not directed, has a cycle, or an attribute is wrong.
         """
-        return from_networkx(value, TaskGraphBuilder)
+        graph: TaskGraph = load_entry(f"{_NETWORKX}:from_networkx")(value, TaskGraphBuilder)
+        return graph
 
     def digest(self) -> str:
         """Return a hex digest of the whole graph; computed once."""

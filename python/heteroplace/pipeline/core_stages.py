@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import tvm
 
+from heteroplace.entries import load_entry
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostModel
 from heteroplace.measure.cost_models.cost_model import known_interference
-from heteroplace.measure.measured_interference import measure_interference
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
@@ -30,9 +31,14 @@ from heteroplace.model.solution import Solution
 from heteroplace.registry import load_plugin
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.decisions import typical_capacity
-from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.stage_log import StageLog
+
+if TYPE_CHECKING:
+    from heteroplace.simulate.interference import Interference
+
+_MEASURE_INTERFERENCE = "heteroplace.measure.measured_interference:measure_interference"
+"""Loaded when costs are measured."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +173,10 @@ def cost(
             log.stage("interference", "measuring how tasks disturb each other"),
             model.options.open_store() as store,
         ):
-            return measure_interference(measured, cluster, log.say, store)
+            measured_now: Interference = load_entry(_MEASURE_INTERFERENCE)(
+                measured, cluster, log.say, store
+            )
+            return measured_now
 
     measure: Callable[[], Interference] | None = interference
     if not model.has_interference:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import LoweringError
-from heteroplace.files.sharding import ShardingRecord
 from heteroplace.lower.carried import carried_kernels
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, TaskTargets
 from heteroplace.model.solution import Solution
+from heteroplace.relay.annotate.annotation_reader import is_sharded
 from heteroplace.relay.annotate.moved import SplitPlan, follow_annotations
-from heteroplace.relay.annotate.sharded_attribute import read_sharded
 from heteroplace.relay.module_source import read_verify, source_attribute
 from heteroplace.relay.tasks.network import Network, network_under, sharded_network
+
+if TYPE_CHECKING:
+    from heteroplace.files.sharding import ShardingRecord
+
+READ_SHARDED = "heteroplace.relay.annotate.sharded_attribute:read_sharded"
+"""Loaded for a sharded module."""
 
 
 class ShardedPlan(NamedTuple):
@@ -47,9 +53,8 @@ def read_plan(mod: tvm.IRModule, attached: Solution | None) -> ModulePlan:
     PlanError
         The plan was not written by this version.
     """
-    sharded = None if attached is not None else read_sharded(mod)
-    if sharded is not None:
-        return ShardedPlan(*sharded)
+    if attached is None and is_sharded(mod):
+        return ShardedPlan(*load_entry(READ_SHARDED)(mod))
     plan = follow_annotations(mod, attached)
     if plan is None:
         raise LoweringError(

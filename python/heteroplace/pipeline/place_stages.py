@@ -11,12 +11,13 @@ from typing import Any
 
 import tvm
 
+from heteroplace.entries import load_entry
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernel_provider import with_held_weights
-from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost_lookup import batches_of
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import core_stages
@@ -26,12 +27,15 @@ from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
 from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
 from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.targets import with_stock_kernels
-from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.solve.feasibility import check_demands
-from heteroplace.solve.judge import num_items
-from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.stage_log import StageLog
+
+_READ_PLAN_IN = "heteroplace.solve.plan_in:read_plan_in"
+_NUM_ITEMS = "heteroplace.solve.judge:num_items"
+"""Loaded for a saved plan."""
+_REBATCH = "heteroplace.relay.tasks.rebatch:rebatch"
+"""Loaded for several items."""
 
 _HERE = "heteroplace.pipeline.place_stages"
 
@@ -154,7 +158,7 @@ def check(state: PlaceState) -> PlaceState:
 def read(state: PlaceState) -> PlaceState:
     """Read the files that the options name."""
     options = state.options
-    saved = None if options.plan_in is None else read_plan_in(options.plan_in)
+    saved = None if options.plan_in is None else load_entry(_READ_PLAN_IN)(options.plan_in)
     model = choose_cost_model(options.costs, state.request.cost_options)
     return replace(state, saved=saved, cost_model=model, examples=read_examples(options.inputs))
 
@@ -193,11 +197,11 @@ def check_feasible(state: PlaceState) -> PlaceState:
     network, limits = state.known_network, state.request.limits
     saved = state.saved
     plan = None if saved is None else saved.plan_for(network.graph, state.cluster)
-    items = limits.items if plan is None else num_items(plan, limits)
+    items = limits.items if plan is None else load_entry(_NUM_ITEMS)(plan, limits)
     check_demands(network.graph, state.cluster, plan)
     check_routed(network.graph, state.cluster, items)
     if items > 1:
-        rebatch(network.mod, 2)
+        load_entry(_REBATCH)(network.mod, 2)
     return replace(state, items=items)
 
 

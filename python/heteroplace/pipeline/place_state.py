@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
@@ -17,9 +18,11 @@ from heteroplace.model.solution import Solution
 from heteroplace.pipeline.core_stages import CostedNetwork
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.tasks.network import Network
-from heteroplace.solve.plan_in import SavedPlan
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.stage_log import StageLog
+
+if TYPE_CHECKING:
+    from heteroplace.solve.plan_in import SavedPlan
 
 
 @dataclass(frozen=True)

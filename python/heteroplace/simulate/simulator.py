@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
@@ -14,7 +15,9 @@ from heteroplace.model.step_values import channels_of, is_async
 from heteroplace.model.timeline import Peak, Span, Timeline
 from heteroplace.native.core_problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.simulate.decisions import full_table
+
+_FULL_TABLE = "heteroplace.simulate.decisions:full_table"
+"""Loaded for a graph with routers."""
 
 
 def timeline_of(solution: Solution) -> Timeline:
@@ -55,7 +58,7 @@ def simulate(
     """
     try:
         if native is None:
-            table = full_table(graph, cluster, costs) if graph.routers else costs
+            table = load_entry(_FULL_TABLE)(graph, cluster, costs) if graph.routers else costs
             native = NativeProblem(graph, cluster, table)
         times = simulate_steps(native, plan.steps, plan.items, costs, decision)
     except PlanError:

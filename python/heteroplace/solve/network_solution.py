@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from heteroplace.entries import load_entry
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.simulate.expect import expect, expect_alone
-from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve.judge import replay
 from heteroplace.solve.list.single import devices_to_compare, single_plan
 from heteroplace.solve.objective import (
     THROUGHPUT,
@@ -33,6 +32,14 @@ from heteroplace.solve.plan_reasons import explain, explain_s
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.solvers import get_solver
 
+if TYPE_CHECKING:
+    from heteroplace.simulate.interference import Interference
+
+_EXPECT = "heteroplace.simulate.expect:expect"
+_EXPECT_ALONE = "heteroplace.simulate.expect:expect_alone"
+"""Loaded where it is known how tasks slow each other."""
+_REPLAY = "heteroplace.solve.judge:replay"
+"""Loaded for a saved plan."""
 _CHECK_S_PER_TASK = 5e-5
 """What checking a plan takes; reasons come on top."""
 
@@ -77,7 +84,7 @@ def solve_network(
     if not is_of_one:
         interference = None
     if plan is not None:
-        result = replay(problem, plan, options)
+        result: SolveResult = load_entry(_REPLAY)(problem, plan, options)
     else:
         options = replace(options, min_gain_ratio=least_gain_ratio(problem, options))
         ratio = options.min_gain_ratio if interference is None else 0.0
@@ -92,9 +99,11 @@ def solve_network(
     expected, singles = None, dict[str, tuple[Plan, RunTime]]()
     if interference is not None:
         known = interference
-        run_time_of = run_time_of or (lambda plan: expect(*given, plan, known).run_time)
+        run_time_of = run_time_of or (
+            lambda plan: load_entry(_EXPECT)(*given, plan, known).run_time
+        )
     elif is_of_one and _has_messages(problem.cluster, result.plan):
-        run_time_of = lambda plan: expect_alone(*given, plan).run_time  # noqa: E731
+        run_time_of = lambda plan: load_entry(_EXPECT_ALONE)(*given, plan).run_time  # noqa: E731
     else:
         run_time_of = None
     if run_time_of is not None:

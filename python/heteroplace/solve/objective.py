@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from heteroplace.entries import load_entry
 from heteroplace.model.plan import Copy, Load, Plan, Run, Step
 from heteroplace.native.core_arrays import IMPOSSIBLE
-from heteroplace.native.core_throughput import placement_loads
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.feasibility import fits
 from heteroplace.solve.list.single import (
     devices_to_compare,
@@ -24,14 +24,23 @@ from heteroplace.solve.list.single import (
 )
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, status_of
 
+if TYPE_CHECKING:
+    from heteroplace.native.core_throughput import PlacementLoads
+
 THROUGHPUT = "throughput"
 """Of `OBJECTIVES`: the one that is no makespan."""
+_THROUGHPUT_NS = "heteroplace.simulate.throughput:throughput_ns"
+_PLACEMENT_LOADS = "heteroplace.native.core_throughput:placement_loads"
+"""Loaded for that objective."""
 
 
 def objective_ns(problem: Problem, plan: Plan, objective: str) -> int:
     """Return what `objective` minimises: the makespan of all items, or the time per item, in ns."""
     if objective == THROUGHPUT:
-        return throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
+        item_ns: int = load_entry(_THROUGHPUT_NS)(
+            problem.graph, problem.cluster, problem.costs, plan
+        )
+        return item_ns
     return simulate_steps(problem.native, plan.steps, plan.items).makespan_ns
 
 
@@ -58,7 +67,8 @@ def single_objectives(
         # Without the steps, which large graphs have many of.
         native_plan = single_native_plan(problem, device_id)
         if native_plan is not None:
-            loads = placement_loads(problem.native, native_plan.devices(len(problem.graph.tasks)))
+            devices = native_plan.devices(len(problem.graph.tasks))
+            loads: PlacementLoads = load_entry(_PLACEMENT_LOADS)(problem.native, devices)
             # With many items at work nothing is freed in between, unlike in a plan for one.
             if loads.fits(problem.cluster):
                 found[device.name] = loads.item_ns

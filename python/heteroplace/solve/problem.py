@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from heteroplace.control_groups import usable_cores
-from heteroplace.decompose.decomposition import Decomposition
+from heteroplace.entries import load_entry
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
@@ -23,6 +24,11 @@ from heteroplace.native.core_problem import NativePlan, NativeProblem
 from heteroplace.native.list import LIST_PARTS, NAMED_PARTS, ListParts
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.options import duration, option
+
+if TYPE_CHECKING:
+    from heteroplace.decompose.decomposition import Decomposition
+
+_DECOMPOSITION = "heteroplace.decompose.decomposition:Decomposition"
 
 OBJECTIVES = ("latency", "throughput")
 """What can be asked for: a short run, or many runs per second. Every solver offers the first."""
@@ -112,7 +118,9 @@ class Problem:
     @cached_property
     def modules(self) -> Decomposition:
         """The modules of the graph at narrow cuts, found once for all that asks."""
-        return Decomposition(self.graph, has_host=self.cluster.host is not None)
+        has_host = self.cluster.host is not None
+        modules: Decomposition = load_entry(_DECOMPOSITION)(self.graph, has_host=has_host)
+        return modules
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from types import ModuleType
 
-from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
+from heteroplace.decompose import MAX_MODULE_TASKS
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
 
 REFINEMENTS = {

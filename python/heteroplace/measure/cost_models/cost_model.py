@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from heteroplace.costs.optional_store import OptionalStore
 from heteroplace.entries import load_entry
 from heteroplace.errors import CostStoreUnavailableError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.usage import QUIET_CORES
-from heteroplace.measure.measure_options import Progress
-from heteroplace.measure.measured_interference import find_interference
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.place_options import (
@@ -31,10 +28,17 @@ from heteroplace.place_options import (
     cost_model_names,
 )
 from heteroplace.registry import load_plugin
-from heteroplace.simulate.interference import Interference
+
+if TYPE_CHECKING:
+    from heteroplace.costs.optional_store import OptionalStore
+    from heteroplace.measure.measure_options import Progress
+    from heteroplace.simulate.interference import Interference
 
 _LOG = logging.getLogger("heteroplace")
 _TABLE = "heteroplace.measure.cost_models.table:GivenCosts"
+_STORE = "heteroplace.costs.optional_store:OptionalStore"
+_FIND_INTERFERENCE = "heteroplace.measure.measured_interference:find_interference"
+"""Loaded when costs are stored or measured."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,9 @@ class CostOptions:
     def _opened(self) -> OptionalStore | None:
         if self.store is None or self.store == STORE_OFF or self.store_failures:
             return None
+        store_type: type[OptionalStore] = load_entry(_STORE)
         try:
-            return OptionalStore(None if self.store == STORE_ON else self.store, self._go_without)
+            return store_type(None if self.store == STORE_ON else self.store, self._go_without)
         except CostStoreUnavailableError as err:
             self._go_without(err)
             return None
@@ -163,9 +168,9 @@ def known_interference(
     if not (model.finds_interference and costs.is_measured):
         return None
     with model.options.open_store() as store:
-        found = find_interference(compiled, cluster, store)
-    return None if found is None else partial(_same, found)
+        interference: Interference | None = load_entry(_FIND_INTERFERENCE)(compiled, cluster, store)
+    return None if interference is None else partial(_same, interference)
 
 
-def _same(found: Interference) -> Interference:
-    return found
+def _same(interference: Interference) -> Interference:
+    return interference

@@ -53,3 +53,9 @@ class MeasuredCosts:
                 tables[size] = profile.costs
         of_batches = {batch: tables[max(batch, smallest)] for batch in batches}
         return join_batches(compiled.graph, cluster, of_batches)
+
+
+class PresentCosts(MeasuredCosts):
+    """As `MeasuredCosts`; costs on devices that are not in this machine stay unknown."""
+
+    skips_absent = True

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from heteroplace.costs.complete import complete_costs
 from heteroplace.costs.roofline import Speeds
+from heteroplace.entries import load_entry
 from heteroplace.errors import SolverError
 from heteroplace.files.costs_file import load_table
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models.cost_model import CostOptions
-from heteroplace.measure.cost_models.measured import MeasuredCosts
 from heteroplace.measure.peak_speeds import measure_speeds
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.cost_lookup import check_known, without_unsafe
 from heteroplace.model.graph import TaskGraph
+
+if TYPE_CHECKING:
+    from heteroplace.measure.cost_models.measured import PresentCosts
 
 _ADVICE = (
     'Say what to do about that: missing="measure", "predict" or "estimate" (--missing measure; '
@@ -26,12 +31,8 @@ _NOT_HERE = (
     'Their devices are not in this machine, so that nothing could be measured: missing="predict" '
     "(--missing predict; tvmc: --placement-option missing=predict), or give costs that know them"
 )
-
-
-class _PresentCosts(MeasuredCosts):
-    """As `MeasuredCosts`; what is not here stays unknown."""
-
-    skips_absent = True
+_PRESENT = "heteroplace.measure.cost_models.measured:PresentCosts"
+"""Loaded when something is measured."""
 
 
 class GivenCosts:
@@ -46,7 +47,12 @@ class GivenCosts:
     ) -> None:
         self.options = options
         self._source = source
-        self._present = _PresentCosts(options)
+
+    @cached_property
+    def _present(self) -> PresentCosts:
+        """What measures the tasks that the table does not know."""
+        present: PresentCosts = load_entry(_PRESENT)(self.options)
+        return present
 
     def prepare(self, compiled: CompiledNetwork, cluster: Cluster) -> CompiledNetwork:
         """Note the scratch memory of kernels, on the devices that are here, as `profile` does.

@@ -9,7 +9,11 @@ from heteroplace.errors import UnsupportedRelayError
 from heteroplace.files.solution_file import solution_from_json
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.devices import device_key, is_barrier
-from heteroplace.relay.annotate.writer import MODEL_ATTRIBUTE, PLAN_ATTRIBUTE
+from heteroplace.relay.annotate.writer import (
+    MODEL_ATTRIBUTE,
+    PLAN_ATTRIBUTE,
+    SHARDING_ATTRIBUTE,
+)
 from heteroplace.relay.expressions import SharedFields, post_order, rebuild
 
 
@@ -37,6 +41,14 @@ def read_model_digest(mod: tvm.IRModule) -> str:
     attributes = mod["main"].attrs
     is_there = attributes is not None and MODEL_ATTRIBUTE in attributes
     return str(attributes[MODEL_ATTRIBUTE]) if is_there else ""
+
+
+def is_sharded(mod: tvm.IRModule) -> bool:
+    """Say whether `Shard` has divided the module, which `sharded_attribute` then reads."""
+    if all(variable.name_hint != "main" for variable in mod.get_global_vars()):
+        return False
+    attributes = mod["main"].attrs
+    return attributes is not None and SHARDING_ATTRIBUTE in attributes
 
 
 def is_annotated(mod: tvm.IRModule) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import tvm
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import ClusterError, LoweringError, PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
@@ -32,10 +33,12 @@ from heteroplace.relay.annotate.devices import (
 )
 from heteroplace.relay.expressions import task_of_span
 from heteroplace.simulate.simulator import simulate
-from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.plan_reasons import explain
 from heteroplace.solve.problem import Problem
+
+_THROUGHPUT_NS = "heteroplace.simulate.throughput:throughput_ns"
+"""Loaded for a plan for throughput."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,9 @@ def _moved(attached: Solution, moved: dict[int, int]) -> Solution:
     plan = explain(problem, plan, objective, timeline)
     plan = _with_notes(plan, moved, [names[device] for device in old])
     makespan = timeline.makespan_ns
-    item_ns = None if attached.item_ns is None else throughput_ns(graph, cluster, costs, plan)
+    item_ns: int | None = None
+    if attached.item_ns is not None:
+        item_ns = load_entry(_THROUGHPUT_NS)(graph, cluster, costs, plan)
     changed = replace(attached, plan=plan, predicted_ns=makespan, expected=None, item_ns=item_ns)
     return changed.with_timeline(timeline)
 

@@ -15,13 +15,12 @@ from tvm import relay
 
 from heteroplace.errors import LoweringError
 from heteroplace.files.sharding import ShardingRecord, sharding_from_json, sharding_to_json
-from heteroplace.relay.annotate.annotation_reader import strip_annotations
+from heteroplace.relay.annotate.annotation_reader import is_sharded
 from heteroplace.relay.annotate.devices import distinct, is_barrier, op_name
 from heteroplace.relay.annotate.sharded_devices import check_devices, with_task_devices
+from heteroplace.relay.annotate.writer import SHARDING_ATTRIBUTE
 from heteroplace.relay.expressions import post_order, task_of_span
 
-SHARDING_ATTRIBUTE = "heteroplace_sharding"
-"""Attribute of `main`: a tuple of the JSON text as bytes, then the values of the state."""
 _NAMES = "heteroplace_state"
 """Attribute of `main`: names of the state, one a line."""
 
@@ -60,24 +59,15 @@ def read_sharded(mod: tvm.IRModule) -> tuple[ShardingRecord, dict[str, np.ndarra
     LoweringError
         The module was changed since, or its annotations were.
     """
-    attributes = mod["main"].attrs if "main" in _functions(mod) else None
-    if attributes is None or SHARDING_ATTRIBUTE not in attributes:
+    if not is_sharded(mod):
         return None
+    attributes = mod["main"].attrs
     data, *values = (field.data.numpy() for field in attributes[SHARDING_ATTRIBUTE].fields)
     record = sharding_from_json(data.tobytes().decode(), "attribute of main")
     _check_tasks(mod, record)
     check_devices(mod, record.solution)
     names = str(attributes[_NAMES]).splitlines()
     return record, dict(zip(names, values, strict=True))
-
-
-def without_plan(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the neutral module under what `annotate_sharded` has added."""
-    return strip_annotations(mod)
-
-
-def _functions(mod: tvm.IRModule) -> set[str]:
-    return {variable.name_hint for variable in mod.get_global_vars()}
 
 
 def _check_tasks(mod: tvm.IRModule, record: ShardingRecord) -> None:

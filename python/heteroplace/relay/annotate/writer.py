@@ -38,6 +38,8 @@ PLAN_ATTRIBUTE = "heteroplace_plan"
 that printing the module shows the placement and not a page of JSON.)"""
 
 
+SHARDING_ATTRIBUTE = "heteroplace_sharding"
+"""Attribute of `main`, where it is shared: its JSON text as bytes, then the values of its state."""
 MODEL_ATTRIBUTE = "heteroplace_model"
 """Attribute of `main`: of a module with routers, what profiles of their decisions name it by."""
 

@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -19,8 +20,6 @@ from heteroplace.relay.annotate.annotation_reader import (
     read_model_digest,
     strip_annotations,
 )
-from heteroplace.relay.annotate.foreign import extract_annotated
-from heteroplace.relay.annotate.sharded_attribute import without_plan
 from heteroplace.relay.annotate.tunings_attribute import read_tunings
 from heteroplace.relay.expressions import post_order, static_shape, tensor_types
 from heteroplace.relay.limits import check_sizes
@@ -30,6 +29,9 @@ from heteroplace.relay.router_ops import has_routers
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.relay.types_once import types_once
+
+_EXTRACT_ANNOTATED = "heteroplace.relay.annotate.foreign:extract_annotated"
+"""Loaded for a module that is annotated by hand."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def _cut(
         return network_of(extract(prepare(mod), name))
     if cluster is None:
         raise LoweringError("the module is annotated with devices; say of which cluster they are")
-    return network_of(extract_annotated(mod, cluster, name))
+    return network_of(load_entry(_EXTRACT_ANNOTATED)(mod, cluster, name))
 
 
 def network_of(extraction: Extraction) -> Network:
@@ -181,7 +183,7 @@ def sharded_network(
     mod: tvm.IRModule, graph: TaskGraph, state: Mapping[str, np.ndarray]
 ) -> Network:
     """Return the network that a sharded module holds; `state` as of `Network`."""
-    return Network(graph, without_plan(mod), state=state, output_names=read_output_names(mod))
+    return Network(graph, strip_annotations(mod), state=state, output_names=read_output_names(mod))
 
 
 def module_digest(mod: tvm.IRModule) -> str:

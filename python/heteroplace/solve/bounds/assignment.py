@@ -18,9 +18,6 @@ from heteroplace.solve.bounds.bound import rounded_bound
 from heteroplace.solve.lp.linear import LinearFailure, linear_optimum
 from heteroplace.solve.lp.linear_program import FloatArray, MixedProgram
 
-MAX_ASSIGNMENT_TASKS = 5000
-"""Above this the program takes too long; the Lagrangian bound covers what it proves."""
-
 
 def assignment_bound(native: NativeProblem, time_limit_s: float) -> int:
     """Return the bound in ns; 0 if the solver has no duals in time. Every task needs a device."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from typing import Literal, get_args
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import SolverError
 from heteroplace.native.core_bounds import lagrangian_bound
-from heteroplace.solve.bounds.assignment import MAX_ASSIGNMENT_TASKS, assignment_bound
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.quick import best_of, is_bounded, quick_bound
 from heteroplace.solve.problem import Problem
@@ -17,7 +16,11 @@ Effort = Literal["quick", "thorough"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
 """What is there at once; or all that applies, within a time limit."""
 
-_MODULE_BOUND = "heteroplace.solve.split.module_bound"
+_ASSIGNMENT_BOUND = "heteroplace.solve.bounds.assignment:assignment_bound"
+_MODULE_BOUND = "heteroplace.solve.split.module_bound:ModuleBound"
+"""Loaded for thorough bounds."""
+_MAX_ASSIGNMENT_TASKS = 5000
+"""Above this the linear programme takes too long; the Lagrangian bound covers what it proves."""
 _ROUNDS, _ITERATIONS = 200, 200
 _LAGRANGIAN_SHARE = 0.3
 """Of the time that is left, where modules are solved too."""
@@ -62,11 +65,11 @@ def lower_bound(
         return max(0.0, time_limit_s - (time.perf_counter() - begin))
 
     found = [quick]
-    if len(problem.graph.tasks) <= MAX_ASSIGNMENT_TASKS and left() > 0:
-        spread = assignment_bound(problem.native, left())
+    if len(problem.graph.tasks) <= _MAX_ASSIGNMENT_TASKS and left() > 0:
+        spread: int = load_entry(_ASSIGNMENT_BOUND)(problem.native, left())
         found.append(Bound(spread, "LP assignment"))
     # Loading OR-Tools takes 0.2 s, which no quick bound waits for.
-    module_bound = importlib.import_module(_MODULE_BOUND).ModuleBound(problem)
+    module_bound = load_entry(_MODULE_BOUND)(problem)
     share = _LAGRANGIAN_SHARE if module_bound.exists else 1.0
     lagrangian = lagrangian_bound(
         problem.native,

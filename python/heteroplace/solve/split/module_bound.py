@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
+from heteroplace.decompose import MAX_MODULE_TASKS
 from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.core_search import search_plans

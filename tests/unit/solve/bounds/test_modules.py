@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
+from heteroplace.decompose import MAX_MODULE_TASKS
 from heteroplace.decompose.narrow_cuts import (
     Boundary,
     ModulePath,

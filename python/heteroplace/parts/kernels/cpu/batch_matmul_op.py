@@ -38,7 +38,6 @@ _PANELS = "panels"
 _CACHED_BYTES = 2**17
 """A matrix of no more is read as it lies."""
 _LLVM_TYPES = {"float32": "float", "float64": "double"}
-BATCH_MATMUL_DTYPES = frozenset(_LLVM_TYPES)
 
 
 def batch_matmul(

@@ -17,16 +17,11 @@ from tvm.relay.op.strategy.x86 import conv2d_NCHWc_strategy_cpu, softmax_strateg
 from tvm.target import get_native_generic_func
 from tvm.topi.x86.conv2d_int8 import is_int8_hw_support
 
-from heteroplace.parts.kernels.cpu.conv_tiles import can_schedule_conv, schedule_conv
-from heteroplace.parts.kernels.cpu.depthwise import schedule_depthwise
-from heteroplace.parts.kernels.cpu.int8_conv import schedule_int8_conv
-from heteroplace.parts.kernels.cpu.row_sums import row_fold, schedule_row_fold
-from heteroplace.parts.kernels.cpu.softmax_rows import (
-    can_be_on_vectors,
-    schedule_softmax_rows,
-    softmax_rows,
-)
+from heteroplace.entries import load_entry
 from heteroplace.relay.targets import OWN_KERNELS
+
+_CPU = "heteroplace.parts.kernels.cpu"
+"""What schedules an op is loaded with the first such op."""
 
 _FOLDS = ("sum", "mean")
 
@@ -77,24 +72,26 @@ def _float_conv2d() -> relay.op.OpStrategy:
 
 
 def _schedule_conv2d(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
-    if is_tuned(outs, target) or not can_schedule_conv(outs):
+    if is_tuned(outs, target) or not load_entry(f"{_CPU}.conv_tiles:can_schedule_conv")(outs):
         with target:
             return topi.x86.schedule_conv2d_NCHWc(outs)
-    return schedule_conv(outs)
+    return load_entry(f"{_CPU}.conv_tiles:schedule_conv")(outs)
 
 
 def _softmax(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
     shape = tuple(int(extent) for extent in inputs[0].shape)
     with target:
-        if not can_be_on_vectors(shape, inputs[0].dtype, int(attrs.axis)):
+        if not load_entry(f"{_CPU}.softmax_rows:can_be_on_vectors")(
+            shape, inputs[0].dtype, int(attrs.axis)
+        ):
             return softmax_strategy_cpu(attrs, inputs, out_type, target)
 
     def compute(_attrs: Any, tensors: Any, _type: Any) -> list[te.Tensor]:
         with target:
-            return [softmax_rows(tensors[0])]
+            return [load_entry(f"{_CPU}.softmax_rows:softmax_rows")(tensors[0])]
 
     strategy = relay.op.OpStrategy()
-    schedule = generic.wrap_topi_schedule(schedule_softmax_rows)
+    schedule = generic.wrap_topi_schedule(load_entry(f"{_CPU}.softmax_rows:schedule_softmax_rows"))
     strategy.add_implementation(compute, schedule, name="softmax.heteroplace")
     return strategy
 
@@ -112,22 +109,28 @@ def _fold_strategy(name: str) -> Callable[..., relay.op.OpStrategy]:
 def _schedule_fold(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
     axes = tuple(int(axis) for axis in attrs.axis or ()) if hasattr(attrs, "axis") else ()
     with target:
-        fold = None if getattr(attrs, "exclude", False) else row_fold(outs, axes)
-        return topi.x86.schedule_reduce(outs) if fold is None else schedule_row_fold(outs, fold)
+        fold = (
+            None
+            if getattr(attrs, "exclude", False)
+            else load_entry(f"{_CPU}.row_sums:row_fold")(outs, axes)
+        )
+        if fold is None:
+            return topi.x86.schedule_reduce(outs)
+        return load_entry(f"{_CPU}.row_sums:schedule_row_fold")(outs, fold)
 
 
 def _schedule_int8(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
     if is_tuned(outs, target):
         with target:
             return topi.x86.schedule_conv2d_NCHWc_int8(outs)
-    return schedule_int8_conv(outs)
+    return load_entry(f"{_CPU}.int8_conv:schedule_int8_conv")(outs)
 
 
 def _schedule_depthwise(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:
     if is_tuned(outs, target):
         with target:
             return topi.x86.schedule_depthwise_conv2d_NCHWc(outs)
-    return schedule_depthwise(outs)
+    return load_entry(f"{_CPU}.depthwise:schedule_depthwise")(outs)
 
 
 def is_tuned(outs: Any, target: tvm.target.Target) -> bool:

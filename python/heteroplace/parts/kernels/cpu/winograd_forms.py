@@ -25,6 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from tvm import tir
 
+WINOGRAD_OP = "heteroplace_winograd"
+"""Of a map [n, blocks, height, width, lanes] and filters at points; attributes `tile` and `padding`
+(above, left, below, right)."""
 FILTER = 3
 """Rows and columns of a filter."""
 _LOW, _HIGH = sqrt(0.5), sqrt(2.0)

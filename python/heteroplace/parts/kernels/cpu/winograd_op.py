@@ -30,13 +30,9 @@ from tvm.topi import tag
 from heteroplace.parts.kernels.cpu.conv_tiles import Tile, conv_tile
 from heteroplace.parts.kernels.cpu.fused_schedules import largest_divisor, schedule_by_tag
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
-from heteroplace.parts.kernels.cpu.winograd_forms import FILTER, FORMS, Form, Values
+from heteroplace.parts.kernels.cpu.winograd_forms import FILTER, FORMS, WINOGRAD_OP, Form, Values
 from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
-
-WINOGRAD_OP = "heteroplace_winograd"
-"""Of a map [n, blocks, height, width, lanes] and filters at points; attributes `tile` and `padding`
-(above, left, below, right)."""
 
 _TAG = "heteroplace_winograd"
 _SPREAD_BYTES = 5 * 2**18

@@ -27,10 +27,8 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.model.op_traits.op_table import ops_where
-from heteroplace.parts.kernels.cpu.batch_matmul_op import BATCH_MATMUL_DTYPES, batch_matmul
-from heteroplace.parts.kernels.cpu.matmul_op import matmul
-from heteroplace.parts.kernels.cpu.packed_matmul_op import packed, packed_matmul
 from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, widened_value
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
@@ -50,6 +48,13 @@ which types it widens: a constant, and what is read in its place."""
 PACKING_LEVEL = 3
 """From this opt level on weights may lie otherwise than the network has them, as for TVM's own
 AlterOpLayout."""
+_CPU = "heteroplace.parts.kernels.cpu"
+_MATMUL, _BATCH_MATMUL = f"{_CPU}.matmul_op:matmul", f"{_CPU}.batch_matmul_op:batch_matmul"
+_PACKED = f"{_CPU}.packed_matmul_op:packed"
+_PACKED_MATMUL = f"{_CPU}.packed_matmul_op:packed_matmul"
+"""Each is loaded with the first product that is done so."""
+_TILED_DTYPES = frozenset({"float32", "float64"})
+"""Products of batches of these types are done in tiles."""
 _OPS = ops_where(lambda op: op.kind == "product") | {"take"}
 
 
@@ -110,11 +115,12 @@ def _rewritten(
         (a, turns_a), (b, turns_b) = (_untransposed(each, old) for each in found)
         if isinstance(b, relay.Constant) and panels is not None and not turns_a:
             columns = static_shape(old.checked_type)[1]
-            return _spanned(packed_matmul(mapped[a], _in_panels(b, turns_b, panels), columns), old)
+            weights = _in_panels(b, turns_b, panels)
+            return _spanned(load_entry(_PACKED_MATMUL)(mapped[a], weights, columns), old)
         if isinstance(b, relay.Constant) and old.op.name == "nn.dense":
             return new
-        made = matmul(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
-        return relay.Call(made.op, made.args, made.attrs, None, old.span)
+        call = load_entry(_MATMUL)(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
+        return _spanned(call, old)
 
     return rebuilt(function, rewrite, mapped, _OPS)
 
@@ -141,20 +147,23 @@ def _tiled(
     (a, turns_a), (b, turns_b) = sides
     if isinstance(b, relay.Constant) and panels is not None:
         b, turns_b = _narrow_matrices(b, turns_b, panels)
-    return _spanned(batch_matmul(a, b, transpose_a=turns_a, transpose_b=turns_b), old)
+    call = load_entry(_BATCH_MATMUL)(a, b, transpose_a=turns_a, transpose_b=turns_b)
+    return _spanned(call, old)
 
 
 def _are_tiled(call: relay.Call) -> bool:
     """Whether products of batches are of types that tiles are made of."""
     dtypes = {each.checked_type.dtype for each in (*call.args, call)}
-    return len(dtypes) == 1 and dtypes <= BATCH_MATMUL_DTYPES
+    return len(dtypes) == 1 and dtypes <= _TILED_DTYPES
 
 
 def _in_panels(constant: relay.Constant, is_transposed: bool, panels: Panels) -> relay.Constant:
     """Weights in panels, the same for all layers that have them."""
 
     def in_panels(matrix: np.ndarray) -> np.ndarray:
-        return packed(matrix if is_transposed else matrix.T, constant.checked_type.dtype)
+        rows = matrix if is_transposed else matrix.T
+        laid_out: np.ndarray = load_entry(_PACKED)(rows, constant.checked_type.dtype)
+        return laid_out
 
     return _read_as(constant, "rows" if is_transposed else "columns", in_panels, panels)
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relay, te, topi
 
+from heteroplace.entries import load_entry
 from heteroplace.parts.kernels.cpu.own_schedules import is_tuned
-from heteroplace.parts.kernels.cpu.winograd_forms import FILTER, FORMS
-from heteroplace.parts.kernels.cpu.winograd_op import WINOGRAD_OP, spread_filters, winograd
+from heteroplace.parts.kernels.cpu.winograd_forms import FILTER, FORMS, WINOGRAD_OP
 from heteroplace.relay.expressions import (
     function_pass,
     is_op_call,
@@ -32,6 +33,9 @@ from heteroplace.relay.expressions import (
 )
 from heteroplace.relay.tasks.kept_casts import is_whole
 
+_WINOGRAD = "heteroplace.parts.kernels.cpu.winograd_op:winograd"
+_SPREAD_FILTERS = "heteroplace.parts.kernels.cpu.winograd_op:spread_filters"
+"""Loaded with the first convolution that is done so."""
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 _OPS = ("nn.contrib_conv2d_NCHWc",)
 _MOVES = ("layout_transform", "nn.pad")
@@ -96,10 +100,12 @@ def Winograd(  # noqa: N802  (named as TVM names its passes)
             size = static_shape(old.checked_type)[2:4]
             key = _address(weights), tile, *size
             if key not in filters:
-                filters[key] = relay.const(spread_filters(weights.data.numpy(), tile, *size))
+                spread: np.ndarray = load_entry(_SPREAD_FILTERS)(weights.data.numpy(), tile, *size)
+                filters[key] = relay.const(spread)
                 plain[_address(filters[key])] = weights
-            made = winograd(new.args[0], filters[key], tile, [int(p) for p in old.attrs.padding])
-            return relay.Call(made.op, made.args, made.attrs, None, old.span)
+            padding = [int(extent) for extent in old.attrs.padding]
+            call = load_entry(_WINOGRAD)(new.args[0], filters[key], tile, padding)
+            return relay.Call(call.op, call.args, call.attrs, None, old.span)
 
         return rebuilt(function, rewrite, ops=_OPS)
 
