@@ -33,13 +33,13 @@ class CommandParser(argparse.ArgumentParser):
         """
         self._words = list(args or ())
         self._check_before_command()
-        found, rest = super().parse_known_args(args, namespace)
+        namespace_read, rest = super().parse_known_args(args, namespace)
         unknown = [word for word in rest if word.startswith("-")]
         if unknown and not self._has_commands():
             self.error(unknown_options(unknown, options_of(self), self._owners(unknown)))
-        if not self._has_commands() and (fault := overwriting(self, found)) is not None:
+        if not self._has_commands() and (fault := overwriting(self, namespace_read)) is not None:
             self.error(fault)
-        return found, rest
+        return namespace_read, rest
 
     def error(self, message: str) -> NoReturn:
         """Print the message, with the nearest choice, and exit with code 2.
@@ -49,20 +49,20 @@ class CommandParser(argparse.ArgumentParser):
         if message.startswith("the following arguments are required"):
             # One that is misspelt is missing for that reason.
             message = self._misspelt() or message
-        found = _CHOICE.search(message)
-        if found is not None:
-            near = did_you_mean(found[2], re.findall(r"[^\s',]+", found[3]))
-            message = message.replace(found[1], found[1] + near)
+        choice = _CHOICE.search(message)
+        if choice is not None:
+            near = did_you_mean(choice[2], re.findall(r"[^\s',]+", choice[3]))
+            message = message.replace(choice[1], choice[1] + near)
         self.exit(2, f"error: {message} (`{self.prog} -h` shows the usage)\n")
 
     def _misspelt(self) -> str:
         """What is said about the first option that was given and is near one there is; "": none."""
-        known = options_of(self)
+        options = options_of(self)
         flags = [word.partition("=")[0] for word in self._words if word.startswith("--")]
-        strange = [flag for flag in flags if flag not in known]
-        is_meant = bool(strange) and bool(did_you_mean(strange[0], known))
+        strange = [flag for flag in flags if flag not in options]
+        is_meant = bool(strange) and bool(did_you_mean(strange[0], options))
         owners = self._owners(strange[:1])
-        return unknown_options(strange[:1], known, owners) if is_meant or owners else ""
+        return unknown_options(strange[:1], options, owners) if is_meant or owners else ""
 
     def _check_before_command(self) -> None:
         """Refuse options that stand before their command: their values would be its name."""
@@ -104,7 +104,7 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 
 def unknown_options(
-    unknown: Iterable[str], known: Iterable[str], owners: Sequence[str] = ()
+    unknown: Iterable[str], valid: Iterable[str], owners: Sequence[str] = ()
 ) -> str:
     """Return what is said about options that are not known.
 
@@ -120,7 +120,7 @@ def unknown_options(
     """
     names = [word.partition("=")[0] for word in unknown]
     text = f"unrecognized arguments: {' '.join(names)}"
-    options = list(known)
+    options = list(valid)
     first, *rest = names[0].split() or [""]
     if first in options and rest:
         return f"{text}; write {first} and its value as two words, or {first}={' '.join(rest)}"

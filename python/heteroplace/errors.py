@@ -238,10 +238,10 @@ class VerificationError(HeteroPlaceError):
 
 def error_types() -> Iterator[type[HeteroPlaceError]]:
     """Yield every type of error, by its code."""
-    found = [HeteroPlaceError]
-    for known in found:
-        found += [cls for cls in known.__subclasses__() if cls.__module__ == __name__]
-    yield from sorted(dict.fromkeys(found), key=lambda cls: cls.code)
+    types = [HeteroPlaceError]
+    for error_type in types:
+        types += [cls for cls in error_type.__subclasses__() if cls.__module__ == __name__]
+    yield from sorted(dict.fromkeys(types), key=lambda cls: cls.code)
 
 
 def cause_of(cls: type[HeteroPlaceError]) -> str:

@@ -54,8 +54,8 @@ class _HeteroPlacePass:
             return _place(mod, self._cluster, self._keywords, context).mod
         given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
         options, _ = read_options(given)
-        asked = with_max_memory(self._cluster, options.max_memory)
-        if without_twins(placed.cluster).digest() != asked.digest():
+        cluster = with_max_memory(self._cluster, options.max_memory)
+        if without_twins(placed.cluster).digest() != cluster.digest():
             raise PlanError(
                 f"the module is placed on cluster {placed.cluster.name!r} already; to place it on "
                 f"{self._cluster.name!r}, start from the module before the first HeteroPlace"

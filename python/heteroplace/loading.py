@@ -168,22 +168,24 @@ def _placed_again(
 
     check_ends_nothing(data, file.path)
     source = source_from_json(data, read, file.path)
-    told = manifest_of(file)
+    manifest = manifest_of(file)
     cluster = options.pop("cluster", LOCAL)
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
     # What takes arrays of several items goes on to do so.
-    options.setdefault("items", told.solution.plan.items)
+    options.setdefault("items", manifest.solution.plan.items)
     with tvm.transform.PassContext(opt_level=source.opt_level):
-        mod = with_output_names(source.mod, [name for name, _, _ in told.outputs])
-        mod = with_graph_name(mod, told.solution.graph.name)
+        mod = with_output_names(source.mod, [name for name, _, _ in manifest.outputs])
+        mod = with_graph_name(mod, manifest.solution.graph.name)
         compiled, solution = pipeline.place(mod, cluster, *read_options(options))
         executable = pipeline.build(compiled, solution)
-    made = executable.manifest
-    if (made.inputs, made.outputs) != (told.inputs, told.outputs):
+    new_manifest = executable.manifest
+    if (new_manifest.inputs, new_manifest.outputs) != (manifest.inputs, manifest.outputs):
         raise ArtifactError(
-            f"{file.path}: placed again its Relay module has inputs {made.inputs} and outputs "
-            f"{made.outputs}, the file's program {told.inputs} and {told.outputs}; compile the "
+            f"{file.path}: placed again its Relay module has inputs {new_manifest.inputs} "
+            f"and outputs "
+            f"{new_manifest.outputs}, the file's program {manifest.inputs} and {manifest.outputs}; "
+            f"compile the "
             f"model again"
         )
     text = (
@@ -191,7 +193,7 @@ def _placed_again(
         f"({', '.join(solution.devices_used)}; predicted {format_ns(solution.expected_ns)}), as "
         f"{fault}"
     )
-    if told.verification is not None:
+    if manifest.verification is not None:
         text += ". What runs now is not compared with the ONNX model, as the file's code was"
     logging.getLogger("heteroplace").warning("%s", text)
     return make(executable, replanned=text)

@@ -188,8 +188,8 @@ def _major_of_headers(folder: Path) -> int | None:
     if not header.is_file():
         return None
     text = header.read_text(errors="replace")
-    found = re.search(r"#define\s+CUDART_VERSION\s+(\d+)\d{3}\b", text)
-    return None if found is None else int(found[1])
+    match = re.search(r"#define\s+CUDART_VERSION\s+(\d+)\d{3}\b", text)
+    return None if match is None else int(match[1])
 
 
 def _major_of_file(path: str) -> int:

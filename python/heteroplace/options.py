@@ -85,18 +85,18 @@ def option(
         described = Option(name or "", "", None, f"{help}; needed", *rest)
         return field(metadata={_KEY: described})
     described = Option(name or "", "", default, help, *rest)
-    made = {"default_factory": default} if callable(default) else {"default": default}
-    return field(**made, metadata={_KEY: described})
+    default_field = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**default_field, metadata={_KEY: described})
 
 
 def options_of(cls: type) -> Iterator[Option]:
     """Yield the options of a dataclass in the order of its fields."""
     for entry in dataclasses.fields(cls):
         if _KEY in entry.metadata:
-            found: Option = entry.metadata[_KEY]
-            default = found.default() if callable(found.default) else found.default
-            name = found.name or entry.name
-            yield replace(found, name=name, attribute=entry.name, default=default)
+            declared: Option = entry.metadata[_KEY]
+            default = declared.default() if callable(declared.default) else declared.default
+            name = declared.name or entry.name
+            yield replace(declared, name=name, attribute=entry.name, default=default)
 
 
 def by_attribute(
@@ -118,17 +118,17 @@ def by_attribute(
     attributes
         For each class the values of its fields, by their names.
     """
-    known = {
+    owner_of = {
         entry.name: (index, entry) for index, c in enumerate(classes) for entry in options_of(c)
     }
-    unknown = [name for name in given if name not in known]
+    unknown = [name for name in given if name not in owner_of]
     if unknown:
-        raise error(f"{owner} has no option {', '.join(unknown)}; it has: {', '.join(known)}")
-    found: list[dict[str, Any]] = [{} for _ in classes]
+        raise error(f"{owner} has no option {', '.join(unknown)}; it has: {', '.join(owner_of)}")
+    values: list[dict[str, Any]] = [{} for _ in classes]
     for name, value in given.items():
-        index, entry = known[name]
-        found[index][entry.attribute] = value
-    return found
+        index, entry = owner_of[name]
+        values[index][entry.attribute] = value
+    return values
 
 
 def add_arguments(
@@ -186,7 +186,7 @@ def read_arguments(
     HeteroPlaceError
         A key of a map is given twice.
     """
-    found = {}
+    values = {}
     for entry in options_of(cls):
         if names is not None and entry.name not in names:
             continue
@@ -197,8 +197,8 @@ def read_arguments(
                 value = named_pairs(f"--{entry.flag}", value)
             elif entry.join is not None:
                 value = entry.join(value)
-            found[entry.name] = value
-    return found
+            values[entry.name] = value
+    return values
 
 
 def named_pairs(flag: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -256,12 +256,12 @@ def pairs(given: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     >>> pairs([("a", 1), ("b", 2)])
     {'a': 1, 'b': 2}
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in given:
-        if name in found:
-            raise ValueError(f"{name!r} is given twice, as {found[name]!r} and as {value!r}")
-        found[name] = value
-    return found
+        if name in values:
+            raise ValueError(f"{name!r} is given twice, as {values[name]!r} and as {value!r}")
+        values[name] = value
+    return values
 
 
 def seconds(text: str) -> float:

@@ -315,9 +315,9 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
                 raise SolverError(f"{entry.name} {list(value)}: {err}") from err
     for cls, values in zip(OPTION_CLASSES, (place, limits), strict=True):
         check_types(cls, values, "HeteroPlace", SolverError)
-    found = PlaceOptions(**place, **extra), SolveOptions(**limits, progress=solver_progress)
-    check_options(*found)
-    return found
+    options = PlaceOptions(**place, **extra), SolveOptions(**limits, progress=solver_progress)
+    check_options(*options)
+    return options
 
 
 def _is_list_of_texts(value: Any) -> TypeGuard[Sequence[str]]:

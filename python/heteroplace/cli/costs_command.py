@@ -309,8 +309,8 @@ def _count(rows: Sequence[Row], notes: Sequence[Note]) -> str:
 
 def _short_target(target: str) -> str:
     """The kind of a target and its processor: "llvm -keys=cpu -mcpu=x" ==> "llvm x"."""
-    found = _ARCHITECTURE.search(target)
-    return f"{target.split()[0]} {found[1]}" if found else target
+    architecture = _ARCHITECTURE.search(target)
+    return f"{target.split()[0]} {architecture[1]}" if architecture else target
 
 
 def _age(date: str, now: float) -> str:

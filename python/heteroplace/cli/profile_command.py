@@ -60,10 +60,10 @@ def _batches(text: str) -> tuple[int, ...]:
 
 
 def _remote(text: str) -> tuple[str, str, int]:
-    found = re.fullmatch(r"([^=]+)=(.+):([0-9]+)", text)
-    if found is None or not 0 < int(found[3]) < 65536:
+    match = re.fullmatch(r"([^=]+)=(.+):([0-9]+)", text)
+    if match is None or not 0 < int(match[3]) < 65536:
         raise ValueError(f"expected HOST=ADDRESS:PORT, got {text!r}")
-    return found[1], found[2], int(found[3])
+    return match[1], match[2], int(match[3])
 
 
 @dataclass(frozen=True)
@@ -205,10 +205,10 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
         remotes = [remote.RemoteHost(*where) for where in extras.remotes]
         try:
             if ranks is None:
-                found = profiler.profile_model(model, cluster, chosen, remotes, extras)
+                profile = profiler.profile_model(model, cluster, chosen, remotes, extras)
             else:
                 hosts = importlib.import_module(_HOSTS)
-                found = hosts.profile_hosts(model, cluster, chosen, extras, ranks)
+                profile = hosts.profile_hosts(model, cluster, chosen, extras, ranks)
         except KeyboardInterrupt:
             line.close()
             if store is not None and not costs.store_failures:
@@ -218,16 +218,18 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
             line.close()
         if not is_first:
             return
-        kept = None if store is None or costs.store_failures else store.path
+        store_path = None if store is None or costs.store_failures else store.path
     if arguments.graph_out:
-        save_graph(found.graph, arguments.graph_out)
+        save_graph(profile.graph, arguments.graph_out)
     if arguments.output:
-        save_costs(found.costs, found.graph, cluster, arguments.output)
+        save_costs(profile.costs, profile.graph, cluster, arguments.output)
     written = written_text(graph=arguments.graph_out, costs=arguments.output)
     show(
         arguments,
-        lambda: _to_json(found, cluster),
-        lambda: f"{_task_table(found, cluster)}\n\n{_summary(found, cluster, kept)}{written}",
+        lambda: _to_json(profile, cluster),
+        lambda: (
+            f"{_task_table(profile, cluster)}\n\n{_summary(profile, cluster, store_path)}{written}"
+        ),
     )
 
 
@@ -259,9 +261,9 @@ def describe_step(name: str, done: int, total: int, remaining_s: float | None) -
     return f"{done} of {total}{left}: {name}"
 
 
-def _task_table(found: Any, cluster: Cluster) -> str:
+def _task_table(profile: Any, cluster: Cluster) -> str:
     """The tasks that take longest on the device that is fastest for them."""
-    rows = found.costs.rows
+    rows = profile.costs.rows
     names = [device.name for device in cluster.devices]
 
     def fastest(task: int) -> int:
@@ -274,7 +276,7 @@ def _task_table(found: Any, cluster: Cluster) -> str:
             "-" if cost.ns is None else f"{format_ns(cost.ns)} +-{format_ns(cost.spread_ns)}"
             for cost in rows[task]
         ]
-        measured = found.graph.tasks[task]
+        measured = profile.graph.tasks[task]
         cells.append([measured.name, layer_label([measured]), measured.op[:40], *times])
     sums = [
         format_ns(sum(row[index].ns or 0 for row in rows)) if rows else "-"
@@ -285,21 +287,21 @@ def _task_table(found: Any, cluster: Cluster) -> str:
     return format_table(*without_empty_layers(heads, cells, align))
 
 
-def _interference_text(found: Any, cluster: Cluster) -> str:
+def _interference_text(profile: Any, cluster: Cluster) -> str:
     parts = [
-        f"{device.name} {found.slowdown[:, index].mean():.2f} times as slow"
+        f"{device.name} {profile.slowdown[:, index].mean():.2f} times as slow"
         for index, device in enumerate(cluster.devices)
     ]
     return (
-        f"beside other devices: {', '.join(parts)}; core to core {found.core_to_core_ns} ns; "
-        f"what another core made costs {found.fetch_ns_per_byte:.3f} ns/B"
+        f"beside other devices: {', '.join(parts)}; core to core {profile.core_to_core_ns} ns; "
+        f"what another core made costs {profile.fetch_ns_per_byte:.3f} ns/B"
     )
 
 
-def _summary(found: Any, cluster: Cluster, store: Path | None) -> str:
+def _summary(measured: Any, cluster: Cluster, store: Path | None) -> str:
     lines = []
-    for batch, profile in found.profiles.items():
-        of_batch = f"batch {batch}: " if len(found.profiles) > 1 else ""
+    for batch, profile in measured.profiles.items():
+        of_batch = f"batch {batch}: " if len(measured.profiles) > 1 else ""
         dropped = f", {profile.num_dropped} disturbed samples" if profile.num_dropped else ""
         lines.append(
             f"{of_batch}{profile.num_kernels} distinct kernels; {profile.num_known} measurements "
@@ -307,13 +309,13 @@ def _summary(found: Any, cluster: Cluster, store: Path | None) -> str:
             f"{profile.measure_s:.1f} s, waiting for the compiler {profile.compile_s:.1f} s"
             f"{dropped})"
         )
-    for name, num_bytes in found.estimated_peak_bytes.items():
+    for name, num_bytes in measured.estimated_peak_bytes.items():
         lines.append(f"the estimated batch needs {format_bytes(num_bytes)} of memory on {name}")
-    if found.interference is not None:
-        lines.append(_interference_text(found.interference, cluster))
-    sources = ", ".join(f"{count} {source}" for source, count in found.sources().items())
+    if measured.interference is not None:
+        lines.append(_interference_text(measured.interference, cluster))
+    sources = ", ".join(f"{count} {source}" for source, count in measured.sources().items())
     lines.append(f"cells: {sources}")
-    lines.append(f"machine: {_conditions_text(found.measurements)}")
+    lines.append(f"machine: {_conditions_text(measured.measurements)}")
     lines.append(f"store: {store or 'none, nothing is kept'}")
     return "\n".join(lines)
 
@@ -334,16 +336,19 @@ def _conditions(measurements: Mapping[Any, Any]) -> dict[str, Any]:
 def _conditions_text(measurements: Mapping[Any, Any]) -> str:
     if not measurements:
         return "nothing was measured, as no device of the cluster is here"
-    found = _conditions(measurements)
-    latency = found["median_core_to_core_ns"]
-    parts = [f"measured {found['first']} to {found['last']}", f"TVM {', '.join(found['tvm'])}"]
+    conditions = _conditions(measurements)
+    latency = conditions["median_core_to_core_ns"]
+    parts = [
+        f"measured {conditions['first']} to {conditions['last']}",
+        f"TVM {', '.join(conditions['tvm'])}",
+    ]
     parts.append("core to core unknown" if latency is None else f"core to core {latency} ns")
-    if found["median_others_cores"] is not None:
-        parts.append(f"others used {found['median_others_cores']:.1f} cores")
+    if conditions["median_others_cores"] is not None:
+        parts.append(f"others used {conditions['median_others_cores']:.1f} cores")
     return ", ".join(parts)
 
 
-def _to_json(found: Any, cluster: Cluster) -> dict[str, object]:
+def _to_json(measured: Any, cluster: Cluster) -> dict[str, object]:
     return {
         "batches": {
             str(batch): {
@@ -355,16 +360,16 @@ def _to_json(found: Any, cluster: Cluster) -> dict[str, object]:
                 "compile_s": round(profile.compile_s, 3),
                 "measure_s": round(profile.measure_s, 3),
             }
-            for batch, profile in found.profiles.items()
+            for batch, profile in measured.profiles.items()
         },
-        "estimated_peak_bytes": dict(found.estimated_peak_bytes),
-        "sources": found.sources(),
-        "conditions": _conditions(found.measurements),
+        "estimated_peak_bytes": dict(measured.estimated_peak_bytes),
+        "sources": measured.sources(),
+        "conditions": _conditions(measured.measurements),
         "tasks": {
             task.name: {
                 device.name: {"ns": cost.ns, "spread_ns": cost.spread_ns}
                 for device, cost in zip(cluster.devices, row, strict=True)
             }
-            for task, row in zip(found.graph.tasks, found.costs.rows, strict=True)
+            for task, row in zip(measured.graph.tasks, measured.costs.rows, strict=True)
         },
     }

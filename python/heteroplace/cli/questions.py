@@ -146,8 +146,8 @@ def run_explain(arguments: argparse.Namespace) -> None:
 def run_diff(arguments: argparse.Namespace) -> None:
     """Print in what the later plan differs."""
     before = read_solution(arguments.before, arguments)
-    found = before.diff(read_solution(arguments.now, arguments))
-    show(arguments, lambda: asdict(found), lambda: str(found))
+    difference = before.diff(read_solution(arguments.now, arguments))
+    show(arguments, lambda: asdict(difference), lambda: str(difference))
 
 
 def run_simulate(arguments: argparse.Namespace) -> None:
@@ -159,7 +159,7 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     unit = "" if solution.item_ns is None else " per item"
     line = ProgressLine(progress_stream(arguments), time.perf_counter(), unit)
     try:
-        found = solution.what_if(
+        answer = solution.what_if(
             add_device=named_pairs("--add-device", arguments.add_device),
             drop_device=tuple(arguments.drop_device),
             scale_link=named_pairs("--scale-link", arguments.scale_link),
@@ -171,10 +171,10 @@ def run_simulate(arguments: argparse.Namespace) -> None:
         )
     finally:
         line.close()
-    if arguments.output and found.solution is not None:
-        found.solution.save(arguments.output)
+    if arguments.output and answer.solution is not None:
+        answer.solution.save(arguments.output)
     written = written_text(solution=arguments.output)
-    show(arguments, lambda: _what_if_json(found), lambda: f"{found}{written}")
+    show(arguments, lambda: _what_if_json(answer), lambda: f"{answer}{written}")
 
 
 def _check_no_solving(arguments: argparse.Namespace) -> None:
@@ -190,19 +190,19 @@ def _check_no_solving(arguments: argparse.Namespace) -> None:
         )
 
 
-def _what_if_json(found: WhatIf) -> dict[str, object]:
+def _what_if_json(answer: WhatIf) -> dict[str, object]:
     value: dict[str, object] = {
-        "changes": list(found.changes),
-        "before_ns": found.before_ns,
-        "same_ns": found.same_ns,
-        "same_note": found.same_note,
-        "is_per_item": found.is_per_item,
-        "items": found.items,
-        "devices": [device.name for device in found.cluster.devices],
+        "changes": list(answer.changes),
+        "before_ns": answer.before_ns,
+        "same_ns": answer.same_ns,
+        "same_note": answer.same_note,
+        "is_per_item": answer.is_per_item,
+        "items": answer.items,
+        "devices": [device.name for device in answer.cluster.devices],
         "solved": None,
     }
-    if found.solution is not None:
-        solved = found.solution
+    if answer.solution is not None:
+        solved = answer.solution
         devices = solved.plan.devices_of_tasks(len(solved.graph.tasks))
         value["solved"] = {
             "objective_ns": solved.objective_ns,

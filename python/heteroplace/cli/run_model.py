@@ -154,11 +154,11 @@ def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     SolverError
         A value is wrong; checked before anything slow starts.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for cls in OPTION_CLASSES:
-        found |= read_arguments(cls, arguments, renamed=MODEL_RENAMED)
-    read_options(found)
-    return found
+        options |= read_arguments(cls, arguments, renamed=MODEL_RENAMED)
+    read_options(options)
+    return options
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -314,10 +314,10 @@ def _outputs(ran: Ran) -> list[str]:
     for name, dtype in ran.dtypes.items():
         value = numbers_of(ran.outputs[name], dtype)
         shape = ",".join(map(str, value.shape))
-        told = f"output {name}: {dtype} [{shape}]"
+        text = f"output {name}: {dtype} [{shape}]"
         if value.size and value.dtype.kind in "fiu":
-            told += f", {value.min():.4g} .. {value.max():.4g}, mean {value.mean():.4g}"
-        lines.append(told)
+            text += f", {value.min():.4g} .. {value.max():.4g}, mean {value.mean():.4g}"
+        lines.append(text)
     return lines
 
 

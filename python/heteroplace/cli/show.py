@@ -100,8 +100,8 @@ def text_of_file(path: str, arguments: argparse.Namespace) -> str:
     if kind == "graph":
         return print_graph(graph_from_json(value, path).graph)
     if kind == "costs":
-        found = named_costs_from_json(value, path)
-        return _costs_text(_chosen(path, found, arguments.task, arguments.device))
+        costs = named_costs_from_json(value, path)
+        return _costs_text(_chosen(path, costs, arguments.task, arguments.device))
     if kind == "plan":
         graph, cluster = load_graph(arguments.graph).graph, open_cluster(arguments.cluster)
         return print_plan(graph, cluster, plan_from_json(value, graph, cluster, path))
@@ -133,8 +133,8 @@ def _chosen(
     return [cell for cell in costs if task in (None, cell.task) and device in (None, cell.device)]
 
 
-def _check_name(path: str, kind: str, name: str | None, known: Iterable[str]) -> None:
-    names = dict.fromkeys(known)
+def _check_name(path: str, kind: str, name: str | None, existing: Iterable[str]) -> None:
+    names = dict.fromkeys(existing)
     if name is not None and name not in names:
         nearest = did_you_mean(name, names) or f"; there are {len(names)}"
         raise HeteroPlaceError(f"{path}: has no costs of {kind} {name!r}{nearest}")
@@ -213,5 +213,5 @@ def _signature_text(file: CompiledFile, is_trusted: bool) -> str:
         file.check_signature()
     except ExecutionError as fault:
         return f"signature: by Ed25519 key {file.signer}, not checked: {fault}"
-    told = "trusted" if is_trusted else "is it one you trust? say --trusted-key FILE"
-    return f"signature: by Ed25519 key {file.signer}, right ({told})"
+    trust = "trusted" if is_trusted else "is it one you trust? say --trusted-key FILE"
+    return f"signature: by Ed25519 key {file.signer}, right ({trust})"

@@ -166,14 +166,14 @@ def coarsen(
 
 def _refuse_lost(graph: TaskGraph) -> None:
     """Raise for what a coarse graph does not have, rather than leave it out."""
-    found = first_shared(graph)
-    if not found and graph.routers:
-        found = f"router {graph.routers[0].name!r}"
-    if not found and graph.buffers:
-        found = f"routed buffer {graph.buffers[0][0]!r}"
-    if found:
+    shared = first_shared(graph)
+    if not shared and graph.routers:
+        shared = f"router {graph.routers[0].name!r}"
+    if not shared and graph.buffers:
+        shared = f"routed buffer {graph.buffers[0][0]!r}"
+    if shared:
         raise GraphError(
-            f"graph {graph.name!r} has the {found}, which a coarse graph cannot have: coarsen the "
+            f"graph {graph.name!r} has the {shared}, which a coarse graph cannot have: coarsen the "
             f"graph of one item without it (of a routed network its expected_view)"
         )
 

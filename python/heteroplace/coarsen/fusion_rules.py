@@ -110,7 +110,7 @@ class _Fusion:
         self._rules = rules
         returned = set(graph.outputs)
         self._is_returned = [
-            any(tensor in returned for tensor in made) for made in graph.task_outputs
+            any(tensor in returned for tensor in outputs) for outputs in graph.task_outputs
         ]
         self._own_types = [
             tuple(rules.type_of.get(op, op) for op in task.op.split("+")) for task in graph.tasks
@@ -201,15 +201,15 @@ class _Fusion:
 
     def _rule_beginnings(self) -> list[frozenset[Types]]:
         """For each task the beginnings of rules that a chain of tasks ending in it spells."""
-        known = {rule[:end] for rule in self._rules.rules for end in range(1, len(rule) + 1)}
+        beginnings = {rule[:end] for rule in self._rules.rules for end in range(1, len(rule) + 1)}
         begins: list[frozenset[Types]] = []
         for task_id, own in enumerate(self._own_types):
-            found: set[Types] = set()
-            if own in known:
-                found.add(own)
+            met_types: set[Types] = set()
+            if own in beginnings:
+                met_types.add(own)
             for producer in self._graph.predecessors[task_id]:
                 if self._graph.successors[producer] == (task_id,):
                     longer = {begin + own for begin in begins[producer]}
-                    found |= longer & known
-            begins.append(frozenset(found))
+                    met_types |= longer & beginnings
+            begins.append(frozenset(met_types))
         return begins

@@ -104,12 +104,12 @@ class GroupCosts:
                 self._costs.run_ns(task, device, self._batch)
 
     def _any(self, values: BoolArray) -> BoolArray:
-        found: BoolArray = self._reduce(np.logical_or, values)
-        return found
+        is_any: BoolArray = self._reduce(np.logical_or, values)
+        return is_any
 
     def _reduce(self, operation: np.ufunc, values: Values) -> Values:
         """Put together the rows of the members of each group."""
         if not len(self._order):
             return values
-        found: Values = operation.reduceat(values[self._order], self._starts, axis=0)
-        return found
+        reduced: Values = operation.reduceat(values[self._order], self._starts, axis=0)
+        return reduced

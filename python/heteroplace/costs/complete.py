@@ -49,20 +49,20 @@ def complete_costs(
     MissingCostError
         A cost is missing, and is not to be filled in or cannot be.
     """
-    found = find_costs(source, graph, cluster)
-    if missing == "refuse" or not unknown_cells(found, graph, cluster):
-        check_known(found, graph, cluster, source, advice)
-        return found
+    table = find_costs(source, graph, cluster)
+    if missing == "refuse" or not unknown_cells(table, graph, cluster):
+        check_known(table, graph, cluster, source, advice)
+        return table
     if missing == "predict":
-        predicted: CostTable = load_entry(_PREDICT)(graph, cluster, found)
+        predicted: CostTable = load_entry(_PREDICT)(graph, cluster, table)
         return predicted
-    part = _lacking(found, graph, cluster)
+    part = _lacking(table, graph, cluster)
     if missing == "estimate":
-        others = estimate_costs(graph, part, found.batches, measure_speeds)
+        others = estimate_costs(graph, part, table.batches, measure_speeds)
     else:
         assert measure is not None
-        others = measure(part, found.batches)
-    return _filled(found, graph, cluster, find_costs(others, graph, cluster))
+        others = measure(part, table.batches)
+    return _filled(table, graph, cluster, find_costs(others, graph, cluster))
 
 
 def _lacking(table: CostTable, graph: TaskGraph, cluster: Cluster) -> Cluster:
@@ -79,5 +79,5 @@ def _filled(table: CostTable, graph: TaskGraph, cluster: Cluster, others: CostTa
         is_filled = own.source == "unknown" and batch in others.batches
         return others.cost(task, device, batch) if is_filled else own
 
-    found = build_table(graph, cluster, cost, table.batches)
-    return replace(found, collectives=table.collectives)
+    filled = build_table(graph, cluster, cost, table.batches)
+    return replace(filled, collectives=table.collectives)

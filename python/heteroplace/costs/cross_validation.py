@@ -108,7 +108,7 @@ def validate_methods(methods: Methods, samples: Sequence[Sample]) -> CrossValida
 def _trials(
     methods: Methods, samples: Sequence[Sample], names: Sequence[str], left_out: str
 ) -> list[HeldOutCell]:
-    found = []
+    cells = []
     # Kernels of one op and size get one answer from these methods; fits are made once for it.
     answers: dict[object, Guess | Refusal] = {}
     for sample in samples:
@@ -122,10 +122,10 @@ def _trials(
                 )
             answer = answers[key]
             if isinstance(answer, Guess):
-                found.append(
+                cells.append(
                     HeldOutCell(name, sample.task, sample.device, sample.op, answer.ns, sample.ns)
                 )
-    return found
+    return cells
 
 
 def accuracy(trials: Sequence[HeldOutCell]) -> Accuracy:
@@ -174,9 +174,9 @@ class ErrorEstimates:
         alike, kind = self._methods.alike[device], self._kinds[device]
         for place in places:
             for rest in ((alike, op), (alike,), ("kind", kind, op), ("kind", kind)):
-                found = self._pools.get((place, method, *rest))
-                if found is not None:
-                    return found
+                pool = self._pools.get((place, method, *rest))
+                if pool is not None:
+                    return pool
         return None
 
 
@@ -208,10 +208,17 @@ def _rows(trials: Sequence[HeldOutCell], group: Callable[[HeldOutCell], str]) ->
     for name in names:
         for method in METHODS:
             if (name, method) in groups:
-                found = accuracy(groups[name, method])
-                rank = "-" if found.spearman is None else f"{found.spearman:.3f}"
-                errors = [f"{100 * e:.1f} %" for e in (found.median_error, found.p90_error)]
-                rows.append([name, method, str(found.num_trials), *errors, rank])
+                accuracy_of_group = accuracy(groups[name, method])
+                rank = (
+                    "-"
+                    if accuracy_of_group.spearman is None
+                    else f"{accuracy_of_group.spearman:.3f}"
+                )
+                errors = [
+                    f"{100 * e:.1f} %"
+                    for e in (accuracy_of_group.median_error, accuracy_of_group.p90_error)
+                ]
+                rows.append([name, method, str(accuracy_of_group.num_trials), *errors, rank])
     return rows
 
 

@@ -97,15 +97,15 @@ def find_device(name: str) -> DeviceFigures:
     >>> find_device("Intel(R) Xeon(R) Gold 6132 CPU @ 2.60GHz").num_units
     14
     """
-    found = _by_name().get(_plain(name))
-    if found is not None:
-        return found
+    exact = _by_name().get(_plain(name))
+    if exact is not None:
+        return exact
     names = {figures.name: _plain(figures.name) for figures in known_devices()}
     requested = _plain(name)
-    near = [known for known, plain in names.items() if requested and requested in plain]
+    near = [candidate for candidate, plain in names.items() if requested and requested in plain]
     if not near:
         closest = difflib.get_close_matches(requested, list(names.values()), _MAX_NEAR, 0.5)
-        near = [known for known, plain in names.items() if plain in closest]
+        near = [candidate for candidate, plain in names.items() if plain in closest]
     listed = f"near it: {', '.join(near)}" if near else f"known: {', '.join(names)}"
     raise ClusterError(
         f"there are no figures of a device called {name!r}; {listed}. Give flops_per_second and "
@@ -178,7 +178,7 @@ def _by_name() -> dict[str, DeviceFigures]:
     """All devices by plain name and by plain alias."""
     content = json.loads(_FILE.read_text(encoding="utf-8"))
     numbers = {field.name for field in fields(DeviceFigures)} - {"compute_capability"}
-    found: dict[str, DeviceFigures] = {}
+    figures_by_name: dict[str, DeviceFigures] = {}
     for entry in content["devices"]:
         values: dict[str, int | str] = {}
         sources: list[tuple[str, str]] = []
@@ -203,5 +203,5 @@ def _by_name() -> dict[str, DeviceFigures]:
             **values,  # type: ignore[arg-type]
         )
         for name in (entry["name"], *entry["aliases"]):
-            found[_plain(name)] = figures
-    return found
+            figures_by_name[_plain(name)] = figures
+    return figures_by_name

@@ -108,9 +108,9 @@ def undisturbed_ns(times_ns: Mapping[int, Sequence[int]], share: float) -> dict[
     >>> undisturbed_ns({4: [900, 300], 1000: [200, 800], 4000: [500, 600]}, share=0)
     {4: 200, 1000: 200, 4000: 500}
     """
-    found: dict[int, int] = {}
+    times: dict[int, int] = {}
     least = np.inf
     for size in sorted(times_ns, reverse=True):
         least = min(least, float(np.quantile(times_ns[size], share)))
-        found[size] = round(least)
-    return {size: found[size] for size in sorted(found)}
+        times[size] = round(least)
+    return {size: times[size] for size in sorted(times)}

@@ -80,7 +80,7 @@ def samples_of(graph: TaskGraph, cluster: Cluster, table: CostTable) -> list[Sam
     """Return the measured and given cells of a table, in the order batch, task, device."""
     is_true = [detail.source in _TRUE_SOURCES for detail in table.details]
     devices = range(len(cluster.devices))
-    found = []
+    samples = []
     for batch, times, details in zip(table.batches, table.ns, table.detail_ids, strict=True):
         cell = 0
         for task_id, task in enumerate(graph.tasks):
@@ -88,9 +88,9 @@ def samples_of(graph: TaskGraph, cluster: Cluster, table: CostTable) -> list[Sam
             for device in devices:
                 if times[cell] > 0 and is_true[details[cell]]:
                     work = work or task_work(graph, task_id, batch)
-                    found.append(Sample(task_id, device, batch, task.op, work, times[cell]))
+                    samples.append(Sample(task_id, device, batch, task.op, work, times[cell]))
                 cell += 1
-    return found
+    return samples
 
 
 class Methods:
@@ -142,17 +142,17 @@ class Methods:
         if speeds is not None:
             ratio = roofline_ns(sample.work, speeds) / sample.ns
             before = self._ratios.get((group, sample.op, sample.work), RatioSums())
-            found = before.plus(RatioSums(ratio, ratio * ratio, 1))
-            self._ratios[group, sample.op, sample.work] = found
+            sums = before.plus(RatioSums(ratio, ratio * ratio, 1))
+            self._ratios[group, sample.op, sample.work] = sums
 
     def _calibrate(self) -> dict[tuple[int, bool], Calibration]:
         """By (group, True) of its own samples, by (group, False) of others of its kind."""
-        found: dict[tuple[int, bool], Calibration] = defaultdict(Calibration)
+        calibrations: dict[tuple[int, bool], Calibration] = defaultdict(Calibration)
         for (group, op, _), sums in self._ratios.items():
             for other, kind in self._kind_of.items():
                 if kind == self._kind_of[group]:
-                    found[other, other == group].add(op, sums)
-        return dict(found)
+                    calibrations[other, other == group].add(op, sums)
+        return dict(calibrations)
 
     def has_samples(self, device: int) -> bool:
         """Say whether anything was measured on a device, or on one that is like it."""
@@ -231,8 +231,8 @@ class Methods:
             origin, destination = self._gpus[src], self._gpus[dst]
             assert origin is not None and destination is not None
             try:
-                found = scale_by_waves(1.0, origin, destination, work, self._dtype)
-                self._waves[key] = found
+                ratio = scale_by_waves(1.0, origin, destination, work, self._dtype)
+                self._waves[key] = ratio
             except MissingCostError as err:
                 self._waves[key] = str(err)
         return self._waves[key]
@@ -271,8 +271,8 @@ class Methods:
         fit = None
         if key != ALL_OPS and len(ordered) >= MIN_SIZES:
             step = -(-len(ordered) // _MAX_FITTED)
-            kept = dict.fromkeys((*ordered[::step], ordered[-1]))
-            fit = fit_op_regression([(work, sizes[work][0] / sizes[work][1]) for work in kept])
+            kept_rows = dict.fromkeys((*ordered[::step], ordered[-1]))
+            fit = fit_op_regression([(work, sizes[work][0] / sizes[work][1]) for work in kept_rows])
         if without is None:
             self._regressions[group, key] = fit
         return fit
@@ -315,7 +315,7 @@ def _equal_tasks(graph: TaskGraph) -> list[int | None]:
     None: the graph gives no shapes of its tensors, so nothing tells equal tasks.
     """
     numbers: dict[Hashable, int] = {}
-    found: list[int | None] = []
+    equal: list[int | None] = []
     for task_id, task in enumerate(graph.tasks):
         sides = [
             tuple((graph.tensors[each].shape, graph.tensors[each].dtype) for each in side)
@@ -328,10 +328,10 @@ def _equal_tasks(graph: TaskGraph) -> list[int | None]:
             ]
             own = (task.op, task.flops, task.weight_bytes, task.workspace_bytes)
             signature = (*own, *sides, *rows)
-            found.append(numbers.setdefault(signature, len(numbers)))
+            equal.append(numbers.setdefault(signature, len(numbers)))
         else:
-            found.append(None)
-    return found
+            equal.append(None)
+    return equal
 
 
 def _gpu_figures(device: Device) -> DeviceFigures | None:

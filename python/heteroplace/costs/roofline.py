@@ -87,10 +87,10 @@ def estimate_costs(
         )
 
     def cost(task: int, device: int, batch: int = 1) -> Cost:
-        found, reason = speeds[device], "peak speeds, not calibrated"
-        if found is None:
-            found, reason = measured[cluster.devices[device].name], MEASURED_PEAKS
-        return Cost.roofline(roofline_ns(task_work(graph, task, batch), found), reason)
+        speed, reason = speeds[device], "peak speeds, not calibrated"
+        if speed is None:
+            speed, reason = measured[cluster.devices[device].name], MEASURED_PEAKS
+        return Cost.roofline(roofline_ns(task_work(graph, task, batch), speed), reason)
 
     return build_table(graph, cluster, cost, tuple(batches))
 
@@ -158,10 +158,10 @@ class Calibration:
             Samples of `op` that do not count, for cross-validation.
         """
         for key in op_types(op):
-            found = self._sums.get(key, _NOTHING)
-            if found.num_samples > left_out.num_samples:
-                kept = found.minus(left_out)
-                if kept.second <= 0:
+            sums = self._sums.get(key, _NOTHING)
+            if sums.num_samples > left_out.num_samples:
+                others = sums.minus(left_out)
+                if others.second <= 0:
                     continue  # nothing but rounding is left
-                return Factor(kept.first / kept.second, kept.num_samples, key)
+                return Factor(others.first / others.second, others.num_samples, key)
         return None

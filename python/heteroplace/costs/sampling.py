@@ -91,12 +91,12 @@ class Sampling:
 
     def ended_by(self) -> str | None:
         """Return why no more samples are needed: "precision", "samples", "time"; None: they are."""
-        kept = undisturbed(self._samples, self.options.lost_ratio)
+        samples = undisturbed(self._samples, self.options.lost_ratio)
         if len(self._samples) < self.options.min_samples:
             return None
-        walls = sorted(sample.wall_ns for sample in kept)
+        walls = sorted(sample.wall_ns for sample in samples)
         interval = median_interval(walls, self.options.confidence)
-        if len(kept) >= self.options.min_samples and interval is not None:
+        if len(samples) >= self.options.min_samples and interval is not None:
             half = (interval[1] - interval[0]) / 2
             if half <= self.options.precision_ratio * median(walls):
                 return "precision"
@@ -114,16 +114,16 @@ class Sampling:
         """
         if not self._samples:
             raise MissingCostError("a kernel was never sampled; take at least one sample")
-        kept = undisturbed(self._samples, self.options.lost_ratio)
-        walls = sorted(sample.wall_ns for sample in kept)
+        samples = undisturbed(self._samples, self.options.lost_ratio)
+        walls = sorted(sample.wall_ns for sample in samples)
         low, high = median_interval(walls, self.options.confidence) or (walls[0], walls[-1])
-        cpus = [sample.cpu_ns for sample in kept]
+        cpus = [sample.cpu_ns for sample in samples]
         return Summary(
             self._per_call(median(walls)),
             self._per_call(half_spread(walls)),
             self._per_call(median(cpus)),
-            len(kept),
-            len(self._samples) - len(kept),
+            len(samples),
+            len(self._samples) - len(samples),
             self._per_call(low),
             self._per_call(high),
             self.ended_by() or "time",

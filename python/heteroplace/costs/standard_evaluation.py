@@ -150,10 +150,10 @@ def fit_times(
         Fewer than two batch sizes have a time.
     """
     times = {size: tables[size].run_ns(task_id, device_id) for size in sorted(tables)}
-    known = {size: ns for size, ns in times.items() if ns is not None}
-    if not known:
+    times_by_size = {size: ns for size, ns in times.items() if ns is not None}
+    if not times_by_size:
         return None
-    return fit_batches(list(known), list(known.values()), "time", likely_intercept)
+    return fit_batches(list(times_by_size), list(times_by_size.values()), "time", likely_intercept)
 
 
 def estimate_costs(

@@ -88,8 +88,8 @@ def _insert_referred(table: str, columns: dict[str, str]) -> str:
 def _insert_measurement() -> str:
     values = {}
     for table, columns in _REFERRED.items():
-        found = " AND ".join(f"{column} = :{field}" for column, field in columns.items())
-        values[f"{table[:-1]}_id"] = f"(SELECT id FROM {table} WHERE {found})"
+        condition = " AND ".join(f"{column} = :{field}" for column, field in columns.items())
+        values[f"{table[:-1]}_id"] = f"(SELECT id FROM {table} WHERE {condition})"
     inner = {field for columns in _REFERRED.values() for field in columns.values()}
     values |= {field: f":{field}" for field in ROW_FIELDS if field not in inner}
     changed = [name for name in values if name not in _PRIMARY]
@@ -250,14 +250,14 @@ class CostStore:
 
     def find_many(self, keys: Iterable[KernelKey]) -> dict[KernelKey, Measurement]:
         """Return the measurements of those keys that have one, in the order of the keys."""
-        found = {}
+        measurements = {}
         with self.transaction("DEFERRED") as connection:
             for key in dict.fromkeys(keys):
                 values = [getattr(key, name) for name in KEY_FIELDS]
                 row = connection.execute(_FIND, values).fetchone()
                 if row is not None:
-                    found[key] = self._row(row)[1]
-        return found
+                    measurements[key] = self._row(row)[1]
+        return measurements
 
     def rows(self, only: StoreFilter | None = None) -> Iterator[Row]:
         """Iterate over what the filter lets through, by device, target, op, shapes and key.

@@ -297,18 +297,18 @@ def _read_owner(path: Path) -> int:
         return _number(connection, "application_id")
 
 
-def _check_owner(path: Path, found: int) -> None:
-    if found != APPLICATION_ID:
+def _check_owner(path: Path, owner: int) -> None:
+    if owner != APPLICATION_ID:
         raise CostStoreError(
-            f"{path}: is an SQLite file of another program (application_id {found:#x}, expected "
+            f"{path}: is an SQLite file of another program (application_id {owner:#x}, expected "
             f"{APPLICATION_ID:#x}) and was left as it is; {ANOTHER_PLACE}"
         )
 
 
 def _check_pages(path: Path, connection: sqlite3.Connection) -> None:
-    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if found != "ok":
-        raise damaged(path, str(found).replace("\n", " "))
+    verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if verdict != "ok":
+        raise damaged(path, str(verdict).replace("\n", " "))
 
 
 def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
@@ -331,19 +331,19 @@ def _add_later_tables(connection: sqlite3.Connection) -> None:
 
 
 def _check_version(path: Path, connection: sqlite3.Connection) -> None:
-    found = _number(connection, "user_version")
-    if found != VERSION:
-        advice = "install a newer heteroplace" if found > VERSION else "measure again elsewhere"
+    version = _number(connection, "user_version")
+    if version != VERSION:
+        advice = "install a newer heteroplace" if version > VERSION else "measure again elsewhere"
         raise CostStoreError(
-            f"{path}: the store is of version {found}, and this heteroplace reads version "
+            f"{path}: the store is of version {version}, and this heteroplace reads version "
             f"{VERSION}; it was left as it is; {advice}, or {ANOTHER_PLACE}"
         )
 
 
 def _use_log(path: Path, connection: sqlite3.Connection) -> None:
     """Switch to a write-ahead log; a store keeps that for good."""
-    found = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-    if found != "wal":
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
         raise CostStoreUnavailableError(
             f"{path}: the file system has no shared memory for a write-ahead log (is it a network "
             f"drive?); use a local disk: {ANOTHER_PLACE}"

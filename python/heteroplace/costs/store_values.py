@@ -152,7 +152,7 @@ def checked_row_of(values: tuple[Any, ...]) -> Row:
 
 
 def _converted(
-    what: str, fields: dict[str, Reader], values: list[Any], told: str = "cannot be stored"
+    what: str, fields: dict[str, Reader], values: list[Any], complaint: str = "cannot be stored"
 ) -> tuple[Any, ...]:
     checked, faults = [], []
     for (name, convert), value in zip(fields.items(), values, strict=True):
@@ -161,5 +161,5 @@ def _converted(
         except ValueError as fault:
             faults.append(f"{name}: expected {fault}, got {value!r}")
     if faults:
-        raise CostStoreError(f"{what} {told}: {'; '.join(faults)}")
+        raise CostStoreError(f"{what} {complaint}: {'; '.join(faults)}")
     return tuple(checked)

@@ -140,15 +140,15 @@ def find_tunings(store: CostStore, place: TunedPlace) -> dict[str, Tuning]:
     query = f"SELECT {', '.join(_FIELDS)} FROM tunings WHERE target = ? AND device = ?"
     with store.transaction("DEFERRED") as connection:
         rows = connection.execute(query, (place.target, place.device)).fetchall()
-    found = [Tuning(*row) for row in rows]
-    for tuning in found:
+    tunings = [Tuning(*row) for row in rows]
+    for tuning in tunings:
         # The text itself is read where it is replayed, and told there if it is damaged.
         if tuning.kept and not tuning.kept.startswith("["):
             raise CostStoreError(
                 f"{store.path}: the schedule of {tuning.op} {tuning.shapes} is damaged; remove "
                 f"what was tuned: heteroplace costs forget --tuned"
             )
-    return sorted_by_digest(found)
+    return sorted_by_digest(tunings)
 
 
 def sorted_by_digest(tunings: Iterable[Tuning]) -> dict[str, Tuning]:

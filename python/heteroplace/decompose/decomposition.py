@@ -64,8 +64,8 @@ class Decomposition:
             return ()
         channels = first.num_channels
         others = [prefix_modules(self._graph, channels, target) for target in _OTHER_TARGETS]
-        found = {path.modules: path for path in (first, *others) if len(path.modules) > 1}
-        return tuple(found.values())
+        by_modules = {path.modules: path for path in (first, *others) if len(path.modules) > 1}
+        return tuple(by_modules.values())
 
     @cached_property
     def _single(self) -> ModulePath:

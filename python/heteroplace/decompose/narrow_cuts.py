@@ -231,7 +231,7 @@ class _SingleEnded:
 
         A virtual end is never a module alone.
         """
-        found: list[tuple[int, int, list[list[int]]]] = []
+        cuts: list[tuple[int, int, list[list[int]]]] = []
         for order, positions in candidates:
             is_allowed = positions.copy()
             if self._first:
@@ -242,8 +242,8 @@ class _SingleEnded:
                 order, num_channels, target_tasks, min_tasks, is_allowed
             )
             modules = [order[begin:end] for begin, end in pairwise([*starts, len(order)])]
-            found.append((cost, len(found), modules))
-        return self.path(min(found)[2])
+            cuts.append((cost, len(cuts), modules))
+        return self.path(min(cuts)[2])
 
     def path(
         self, modules: Sequence[Sequence[int]], split_at: Sequence[int | None] | None = None

@@ -63,17 +63,17 @@ def load_cluster(path_or_name: str | os.PathLike[str]) -> Cluster:
     text = os.fspath(path_or_name)
     if not isinstance(path_or_name, str) or text.endswith(".json") or Path(text).name != text:
         return cluster_from_json(read_json(text, ClusterError), source=text)
-    known = ready_made_clusters()
+    names = ready_made_clusters()
     if text == "local":
         raise ClusterError(
             "'local' is this machine, which no file describes: call heteroplace.local_cluster() "
             "for it, or write a file of it by `heteroplace probe -o cluster.json`"
         )
-    if text not in known:
-        near = did_you_mean(text, [*known, "local"]) or "."
+    if text not in names:
+        near = did_you_mean(text, [*names, "local"]) or "."
         raise ClusterError(
             f"no ready-made cluster is called {text!r}{near} "
-            f"There are: {', '.join(known)}. The name of a file ends in .json"
+            f"There are: {', '.join(names)}. The name of a file ends in .json"
         )
     path = _READY_MADE / f"{text.replace('-', '_')}.json"
     return cluster_from_json(read_json(path, ClusterError), source=str(path))
@@ -237,13 +237,13 @@ def _check_cores(devices: tuple[Device, ...], faults: Faults) -> None:
 
 def _check_hosts(memories: Sequence[Memory], devices: tuple[Device, ...], faults: Faults) -> None:
     """A memory is where its devices are, and on no host but theirs."""
-    known = list(dict.fromkeys(device.host for device in devices))
+    hosts = list(dict.fromkeys(device.host for device in devices))
     for index, memory in enumerate(memories):
-        if memory.host and memory.host not in known:
+        if memory.host and memory.host not in hosts:
             faults.add(
                 ("memories", index, "host"),
                 f"no device is on host {memory.host!r}"
-                f"{did_you_mean(memory.host, known) or ', so nothing could run there'}",
+                f"{did_you_mean(memory.host, hosts) or ', so nothing could run there'}",
             )
     for index, fault in devices_apart(memories, devices):
         faults.add(("devices", index, "host"), fault)
@@ -350,12 +350,12 @@ def _reached(start: int, steps: Iterable[tuple[int, int]]) -> set[int]:
     following: dict[int, list[int]] = defaultdict(list)
     for src, dst in steps:
         following[src].append(dst)
-    found, stack = {start}, [start]
+    reached, stack = {start}, [start]
     while stack:
-        new = [memory for memory in following[stack.pop()] if memory not in found]
-        found.update(new)
+        new = [memory for memory in following[stack.pop()] if memory not in reached]
+        reached.update(new)
         stack += new
-    return found
+    return reached
 
 
 def _link_to_json(cluster: Cluster, link: Link) -> dict[str, object]:

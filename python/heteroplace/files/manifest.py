@@ -84,14 +84,14 @@ class Manifest:
     @property
     def properties(self) -> dict[str, str]:
         """What people are told of it: versions, inputs, outputs."""
-        found = {"TVM": self.tvm_version}
+        properties = {"TVM": self.tvm_version}
         for kind, ports in (("inputs", self.inputs), ("outputs", self.outputs)):
-            found[kind] = "; ".join(
+            properties[kind] = "; ".join(
                 f"{name} {dtype} [{','.join(map(str, shape))}]" for name, shape, dtype in ports
             )
         if self.verification is not None:
-            found["outputs compared"] = self.verification.text
-        return found
+            properties["outputs compared"] = self.verification.text
+        return properties
 
     def to_json(self) -> bytes:
         """Return the JSON bytes."""

@@ -177,4 +177,8 @@ def _read(kind: Any, value: object) -> Any:
 
 def defaults_of(entry: type[Struct]) -> dict[str, object]:
     """Return what the fields are that a file may leave out."""
-    return {found.name: found.default for found in structs.fields(entry) if not found.required}
+    return {
+        entry_field.name: entry_field.default
+        for entry_field in structs.fields(entry)
+        if not entry_field.required
+    }

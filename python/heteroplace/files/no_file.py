@@ -35,6 +35,6 @@ def why_no_file(path: str | os.PathLike[str]) -> str:
         return f"cannot be read: {fault.strerror}"
     except ValueError as fault:
         return f"is no path: {fault}"
-    told = next((words for is_of, words in _KINDS if is_of(mode)), "is no regular file")
+    reason = next((words for is_of, words in _KINDS if is_of(mode)), "is no regular file")
     models = sorted(Path(path).glob("*.onnx")) if stat.S_ISDIR(mode) else []
-    return f"{told}; did you mean {models[0]}?" if len(models) == 1 else told
+    return f"{reason}; did you mean {models[0]}?" if len(models) == 1 else reason

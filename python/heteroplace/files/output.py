@@ -173,8 +173,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def _new_file(path: Path, mode: int | None) -> BinaryIO:
     """Open a new file; others may not read it before it has the `mode` of a file that is there."""
-    made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    number = os.open(path, made, 0o666 if mode is None else 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    number = os.open(path, flags, 0o666 if mode is None else 0o600)
     return os.fdopen(number, "wb")
 
 
@@ -225,26 +225,26 @@ def final_path(path: str | os.PathLike[str]) -> Path:
         return given
     if given.exists() and not is_replaceable(given):
         return given  # What /dev/stdout leads to may have no path of its own.
-    found = Path(os.path.realpath(given))
-    if found.is_symlink():
+    path_written = Path(os.path.realpath(given))
+    if path_written.is_symlink():
         raise OSError(errno.ELOOP, "its links lead in a circle", str(given))
-    return found
+    return path_written
 
 
 def is_replaceable(path: Path) -> bool:
     """Tell whether `path` is a regular file that is no standard stream, or is not there."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return True
-    return stat.S_ISREG(found.st_mode) and _stream_of(found) is None
+    return stat.S_ISREG(status.st_mode) and _stream_of(status) is None
 
 
-def _stream_of(found: os.stat_result) -> int | None:
+def _stream_of(status: os.stat_result) -> int | None:
     """The descriptor of the standard stream that goes where `found` is; None: none does."""
     for number in (1, 2):
         try:
-            is_same = os.path.samestat(os.fstat(number), found)
+            is_same = os.path.samestat(os.fstat(number), status)
         except OSError:  # It is closed.
             continue
         if is_same:

@@ -261,12 +261,12 @@ def _difference(file: PlanFile, graph: TaskGraph) -> str:
     loaded = {task for step in file.steps if isinstance(step, LoadStep) for task in step.load}
     guards = [step.guard for step in file.steps if isinstance(step, (RunStep, CopyStep, LoadStep))]
     copies = {step.copy for step in file.steps if isinstance(step, CopyStep)}
-    for what, named, known in (
+    for what, named, saved in (
         ("task", runs | loaded, {task.name for task in graph.tasks}),
         ("router", {guard.router for guard in guards if guard is not UNSET}, graph.router_ids),
         ("tensor", copies, {tensor.name for tensor in graph.tensors}),
     ):
-        strangers = sorted(named - set(known))
+        strangers = sorted(named - set(saved))
         if strangers:
             return f"names {what} {strangers[0]!r}, which graph {graph.name!r} does not have"
     for task in graph.tasks:
@@ -383,8 +383,8 @@ def _moved_to_json(step: Copy | Load, graph: TaskGraph) -> dict[str, object]:
     return {"load": [graph.tasks[task].name for task in step.tasks]}
 
 
-def _check_digests(made: Plan | PlanFile, graph: TaskGraph, cluster: Cluster, source: str) -> None:
-    mismatches = digest_mismatches(graph, cluster, made.graph_digest, made.cluster_digest)
+def _check_digests(plan: Plan | PlanFile, graph: TaskGraph, cluster: Cluster, source: str) -> None:
+    mismatches = digest_mismatches(graph, cluster, plan.graph_digest, plan.cluster_digest)
     if mismatches:
-        structure = made.structure_digest if isinstance(made, PlanFile) else ""
+        structure = plan.structure_digest if isinstance(plan, PlanFile) else ""
         raise PlanError(f"{source}: {mismatches[0]}; {remedy_of_mismatch(graph, structure)}")

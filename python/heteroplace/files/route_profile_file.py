@@ -192,9 +192,9 @@ def _check_ascending(keys: Sequence[tuple[int, ...]], path: JsonPath, faults: Fa
         faults.expected(path, "rows in ascending order, each once", [list(key) for key in keys])
 
 
-def _check_sum(found: int, router: ProfiledRouter, path: JsonPath, faults: Faults) -> None:
-    if found != router.runs:
-        faults.add(path, f"counts of {found} runs in all, the router has {router.runs}")
+def _check_sum(total: int, router: ProfiledRouter, path: JsonPath, faults: Faults) -> None:
+    if total != router.runs:
+        faults.add(path, f"counts of {total} runs in all, the router has {router.runs}")
 
 
 def _check_transitions(file: RouteProfileFile, names: dict[str, int], faults: Faults) -> None:

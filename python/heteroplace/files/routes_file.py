@@ -297,13 +297,13 @@ def _record(line: _Line, shapes: dict[str, RouterShape], level: int) -> RouteRec
             f"active: expected the branches with cells {list(record.active)}, got {line.active}"
         )
     if cells is not None:
-        found = [0] * shape.num_branches
+        row = [0] * shape.num_branches
         for taken in cells:
             for branch in taken:
-                found[branch] += 1
+                row[branch] += 1
         # What is dropped at a capacity is in the load, and takes no branch.
-        if any(kept > load for kept, load in zip(found, loads, strict=True)):
-            raise ValueError(f"loads: expected at least {found} by the cells, got {line.loads}")
+        if any(kept_cells > load for kept_cells, load in zip(row, loads, strict=True)):
+            raise ValueError(f"loads: expected at least {row} by the cells, got {line.loads}")
     return record
 
 
@@ -312,10 +312,10 @@ def _cells(cells: list[int | list[int]], shape: RouterShape) -> Cells:
         raise ValueError(
             f"cells: expected {shape.num_cells} of router {shape.name!r}, got {len(cells)}"
         )
-    found: list[tuple[int, ...]] = []
+    sets: list[tuple[int, ...]] = []
     for cell, entry in enumerate(cells):
         if entry == _DROPPED:
-            found.append(())
+            sets.append(())
             continue
         taken = [entry] if isinstance(entry, int) else entry
         for branch in taken:
@@ -326,5 +326,5 @@ def _cells(cells: list[int | list[int]], shape: RouterShape) -> Cells:
                 )
         if len(set(taken)) < len(taken):
             raise ValueError(f"cells[{cell}]: names a branch twice: {taken}")
-        found.append(tuple(sorted(taken)))
-    return tuple(found)
+        sets.append(tuple(sorted(taken)))
+    return tuple(sets)

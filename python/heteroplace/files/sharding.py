@@ -55,29 +55,33 @@ class ShardingRecord:
     solution: Solution
 
 
-def told_text(told: Told) -> str:
+def told_text(description: Told) -> str:
     """Return how a model is shared as one line.
 
     >>> told_text(Told(64, (2, 1, 2, 4), "1f1b", 0, 0, None, None, "mse", None, False))
     'batch 64, degrees 2/1/2/4, schedule 1f1b, inference'
     """
-    parts = [f"batch {told.batch}", f"degrees {'/'.join(map(str, told.degrees))}"]
-    parts.append(f"schedule {told.schedule}")
-    parts += [f"zero {told.zero}"] if told.zero else []
-    parts += [f"recompute {told.recompute}"] if told.recompute else []
-    parts += [f"cuts {','.join(map(str, told.cuts))}"] if told.cuts else []
-    at_end = told.weight_gradients == "end"
+    parts = [f"batch {description.batch}", f"degrees {'/'.join(map(str, description.degrees))}"]
+    parts.append(f"schedule {description.schedule}")
+    parts += [f"zero {description.zero}"] if description.zero else []
+    parts += [f"recompute {description.recompute}"] if description.recompute else []
+    parts += [f"cuts {','.join(map(str, description.cuts))}"] if description.cuts else []
+    at_end = description.weight_gradients == "end"
     parts += ["weight gradients at the end"] if at_end else []
-    parts.append("inference" if told.optimizer is None else f"{told.loss}, {told.optimizer}")
+    parts.append(
+        "inference"
+        if description.optimizer is None
+        else f"{description.loss}, {description.optimizer}"
+    )
     return ", ".join(parts)
 
 
 def sharding_to_json(record: ShardingRecord) -> str:
     """Return the JSON text."""
-    told = msgspec.to_builtins(record.told)
+    description = msgspec.to_builtins(record.told)
     solution = json.loads(solution_to_json(record.solution))
-    told = {"sharding_version": SHARDING_VERSION, **told, "solution": solution}
-    return json.dumps(told, allow_nan=False)
+    description = {"sharding_version": SHARDING_VERSION, **description, "solution": solution}
+    return json.dumps(description, allow_nan=False)
 
 
 def save_sharding(record: ShardingRecord, path: str | os.PathLike[str]) -> None:
@@ -102,9 +106,9 @@ def sharding_from_json(text: str, source: str = "sharding") -> ShardingRecord:
     what = Versioned("sharding", SHARDING_VERSION, "a plan that `heteroplace shard` wrote",
                      "run `heteroplace shard` again")  # fmt: skip
     with what.read(text, source) as value:
-        told = msgspec.convert(_told_fields(value), Told)
+        description = msgspec.convert(_told_fields(value), Told)
         solution = json.dumps(value["solution"])
-    return ShardingRecord(told, solution_from_json(solution, f"{source}: solution"))
+    return ShardingRecord(description, solution_from_json(solution, f"{source}: solution"))
 
 
 def _told_fields(value: Mapping[str, object]) -> dict[str, object]:

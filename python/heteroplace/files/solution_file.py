@@ -31,8 +31,8 @@ class _Prediction(Struct):
     miss_ns: float
 
     def planned(self) -> PlannedPrediction:
-        told = Prediction(self.router, self.branches, self.probability)
-        return PlannedPrediction(told, SpeculationGain(self.saved_ns, self.miss_ns))
+        prediction = Prediction(self.router, self.branches, self.probability)
+        return PlannedPrediction(prediction, SpeculationGain(self.saved_ns, self.miss_ns))
 
 
 class _Told(Struct):
@@ -113,13 +113,13 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         costs.check(graph, cluster)
         plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
         value = {"predictions": (), "single_times": (), "others_cores": 0.0, **value}
-        told = msgspec.convert({name: value[name] for name in _Told.__struct_fields__}, _Told)
+        fields = msgspec.convert({name: value[name] for name in _Told.__struct_fields__}, _Told)
     return Solution(
-        *(graph, cluster, costs, plan, told.predicted_ns, told.bound_ns),
-        *(told.candidates, told.singles),
-        None if told.expected_ns is None else RunTime(*told.expected_ns),
-        told.item_ns,
-        tuple(each.planned() for each in told.predictions),
-        tuple((name, RunTime(*times)) for name, times in told.single_times),
-        told.others_cores,
+        *(graph, cluster, costs, plan, fields.predicted_ns, fields.bound_ns),
+        *(fields.candidates, fields.singles),
+        None if fields.expected_ns is None else RunTime(*fields.expected_ns),
+        fields.item_ns,
+        tuple(each.planned() for each in fields.predictions),
+        tuple((name, RunTime(*times)) for name, times in fields.single_times),
+        fields.others_cores,
     )

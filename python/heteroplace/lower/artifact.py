@@ -65,11 +65,11 @@ def weight_chunks(lowered: Lowered) -> Iterator[np.ndarray]:
         at = begin
         while at < end:
             if offset + len(content) <= at:
-                found = next(weights, None)
-                if found is None:
+                weight = next(weights, None)
+                if weight is None:
                     break
-                assert found[1].constant is not None
-                offset, content = found[0], found[1].constant.reshape(-1).view(np.uint8)
+                assert weight[1].constant is not None
+                offset, content = weight[0], weight[1].constant.reshape(-1).view(np.uint8)
             at = max(at, offset)
             count = min(offset + len(content), end) - at
             if count > 0:

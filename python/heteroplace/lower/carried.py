@@ -141,10 +141,11 @@ def _read_calls(
     ]
     for index, (symbol, pairs) in table.get("in_place", {}).items():
         own = calls[int(index)]
-        found = tuple((read, write) for read, write in pairs)
-        calls[int(index)] = replace(own, kernel_in_place=symbol, in_place=found)
+        conflicts_read = tuple((read, write) for read, write in pairs)
+        calls[int(index)] = replace(own, kernel_in_place=symbol, in_place=conflicts_read)
     decided = tuple(
-        RouterValues(router, *made) for router, made in zip(routers, table["routers"], strict=True)
+        RouterValues(router, *fields)
+        for router, fields in zip(routers, table["routers"], strict=True)
     )
     kernels = {
         symbol: Kernel(symbol, None, tvm.target.Target(target), Workspace(*workspace), op, flops)

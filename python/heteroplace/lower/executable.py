@@ -255,8 +255,10 @@ def _with_output_names(lowered: Lowered, names: Sequence[str]) -> Lowered:
     """Name the outputs that are no state, which comes after them."""
     inputs, outputs = lowered.program.inputs, lowered.program.outputs
     count = len(outputs) - sum(map(len, lowered.state.values()))
-    found = port_names(names, [name for name, _ in inputs], count)
-    named = [(name, tensor) for name, (_, tensor) in zip(found, outputs[:count], strict=True)]
+    unique_names = port_names(names, [name for name, _ in inputs], count)
+    named = [
+        (name, tensor) for name, (_, tensor) in zip(unique_names, outputs[:count], strict=True)
+    ]
     return replace(lowered, program=replace(lowered.program, outputs=(*named, *outputs[count:])))
 
 

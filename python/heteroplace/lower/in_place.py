@@ -31,9 +31,9 @@ def may_run_in_place(kernel: Kernel, read: int, write: int) -> bool:
     if num_reads + write >= len(buffers):
         return False
     source, target = buffers[read].data, buffers[num_reads + write].data
-    found = _Accesses(source, target)
-    tir.stmt_functor.post_order_visit(function.body, found.visit)
-    return found.is_in_place
+    accesses = _Accesses(source, target)
+    tir.stmt_functor.post_order_visit(function.body, accesses.visit)
+    return accesses.is_in_place
 
 
 class _Accesses:

@@ -162,13 +162,13 @@ def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
         It cannot be made.
     """
     try:
-        made = tempfile.TemporaryDirectory(dir=beside, prefix="heteroplace-")
+        folder = tempfile.TemporaryDirectory(dir=beside, prefix="heteroplace-")
     except OSError as err:
         raise ArtifactError(
             f"no folder for temporary files can be made ({err}); give one by the environment "
             f"variable TMPDIR, or free space"
         ) from err
-    with made as name:
+    with folder as name:
         yield Path(name)
 
 

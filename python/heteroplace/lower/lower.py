@@ -149,7 +149,7 @@ class _Lowering:
 
     def _lay_out(self, is_tight: bool) -> tuple[int, ...]:
         """Choose the offsets of all values; return the size of each memory's arena."""
-        found = find_conflicts(
+        lifetimes = find_conflicts(
             len(self._cluster.memories),
             self._instructions,
             self._table.of_item,
@@ -159,7 +159,7 @@ class _Lowering:
             self._owner,
         )
         arena_bytes = []
-        for memory, conflicts in enumerate(found):
+        for memory, conflicts in enumerate(lifetimes):
             sizes = [0 if i in self._in_room else self._size(i) for i in conflicts.instances]
             layout = lay_out(sizes, conflicts.neighbours, conflicts.live_bytes(sizes))
             self._offsets.update(zip(conflicts.instances, layout.offsets, strict=True))
@@ -221,8 +221,8 @@ class _Lowering:
         for caller in (queue, *(helpers if is_member else ())):
             self._need_workspace(caller, workspace.caller_bytes)
             if self._queues[caller].kind == "cpu":
-                known = self._helper_bytes.get(caller, 0)
-                self._helper_bytes[caller] = max(known, workspace.helper_bytes)
+                known_bytes = self._helper_bytes.get(caller, 0)
+                self._helper_bytes[caller] = max(known_bytes, workspace.helper_bytes)
         for each in helpers:
             self._need_workspace(each, workspace.helper_bytes)
 
@@ -352,13 +352,13 @@ class _Lowering:
 
     def _initial(self) -> dict[str, int]:
         """Where in the blob the first values of state are."""
-        found = {}
+        offsets = {}
         for value, _ in self._inputs:
             description = self._calls.values[value]
             if description.input_name is not None and description.initial is not None:
                 content = replace(description, constant=description.initial)
-                found[description.input_name] = self._weights.layout.offset(content)
-        return found
+                offsets[description.input_name] = self._weights.layout.offset(content)
+        return offsets
 
     def _ports(self) -> tuple[list[Port], list[Port], dict[str, tuple[str, ...]]]:
         """Inputs, outputs, and the ports of each state: it is both, in each memory that has it."""

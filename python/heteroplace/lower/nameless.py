@@ -34,7 +34,7 @@ def nameless(function: relay.Function) -> relay.Function:
         return function
     attrs = tvm.ir.make_node("DictAttrs", **attributes | unsaid)
     body = relay.Call(op.op, list(op.args), attrs, None, op.span)
-    made = relay.Function(function.params, body, function.ret_type, [], function.attrs)
+    renamed = relay.Function(function.params, body, function.ret_type, [], function.attrs)
     write_types(body)
-    write_types(made)
-    return made
+    write_types(renamed)
+    return renamed

@@ -68,10 +68,10 @@ def cpu_features(target: tvm.target.Target) -> frozenset[str]:
 def _capability(device: Device) -> int:
     """The compute capability that the code for a GPU needs, as 80 for 8.0."""
     arch = str(device_target(device).attrs.get("arch", ""))
-    found = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
-    if found is None:
+    match = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
+    if match is None:
         raise LoweringError(
             f"device {device.name!r}: its target {device.target!r} has the architecture {arch!r}, "
             f"expected one as 'sm_80'; say it by -arch"
         )
-    return int(found[1])
+    return int(match[1])

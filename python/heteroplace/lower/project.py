@@ -109,6 +109,6 @@ class _Part:
         return replace(instruction, fields=fields, waits=waits)
 
 
-def _ids(found: Iterable[int]) -> dict[int, int]:
+def _ids(ids: Iterable[int]) -> dict[int, int]:
     """The distinct ids, ascending, with their new ones."""
-    return {old: new for new, old in enumerate(sorted(set(found)))}
+    return {old: new for new, old in enumerate(sorted(set(ids)))}

@@ -104,7 +104,7 @@ def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
     kernels: dict[str, Kernel] = {}
     weights: dict[_Weight, Value] = {}
     constants: dict[_Address, Value] = {}
-    found = []
+    network_parts = []
     with lowering_by_tvm():
         for segments in parts:
             lowerer = _Lowerer(kernels=kernels, weights=weights, constants=constants)
@@ -118,8 +118,8 @@ def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
             values = {name: lowerer.add_import(name, var) for name, var in imports.items()}
             for index, segment in enumerate(segments):
                 lowerer.add_segment(index, segment)
-            found.append(NetworkPart(lowerer.finish(exports), values, exports))
-    return found
+            network_parts.append(NetworkPart(lowerer.finish(exports), values, exports))
+    return network_parts
 
 
 _Weight = tuple[bytes, tuple[int, ...], str]
@@ -162,14 +162,14 @@ class _Lowerer:
         return self.named[name]
 
     def add_segment(self, index: int, segment: Segment) -> None:
-        known: dict[relay.Expr, tuple[int, ...]] = {}
+        visited: dict[relay.Expr, tuple[int, ...]] = {}
         for parameter, source in zip(segment.main.params, segment.sources, strict=True):
-            known[parameter] = (self._source(parameter, source),)
+            visited[parameter] = (self._source(parameter, source),)
         with segment.target:
             for node in post_order(segment.main.body):
                 if not isinstance(node, (relay.Var, relay.Function, tvm.ir.Op)):
-                    known[node] = self._visit(node, index, segment, known)
-        results = known[segment.main.body]
+                    visited[node] = self._visit(node, index, segment, visited)
+        results = visited[segment.main.body]
         for name, value in zip(segment.exports, results, strict=True):
             self.named[name] = value
 
@@ -188,8 +188,8 @@ class _Lowerer:
             else Value(value.shape, value.dtype, alias_of=real(value.alias_of))
             for value in self.values
         ]
-        found = tuple(real(self.named[name]) for name in outputs)
-        return KernelCalls(tuple(values), tuple(calls), found, self.kernels)
+        results = tuple(real(self.named[name]) for name in outputs)
+        return KernelCalls(tuple(values), tuple(calls), results, self.kernels)
 
     def _source(self, parameter: relay.Var, source: ValueName) -> int:
         if source in self.imported:
@@ -227,14 +227,14 @@ class _Lowerer:
         node: relay.Expr,
         index: int,
         segment: Segment,
-        known: dict[relay.Expr, tuple[int, ...]],
+        visited: dict[relay.Expr, tuple[int, ...]],
     ) -> tuple[int, ...]:
         if isinstance(node, relay.Constant):
             return (self._add_weight(node),)
         if isinstance(node, relay.Tuple):
-            return tuple(value for member in node.fields for value in known[member])
+            return tuple(value for member in node.fields for value in visited[member])
         if isinstance(node, relay.TupleGetItem):
-            return (known[node.tuple_value][node.index],)
+            return (visited[node.tuple_value][node.index],)
         if not is_primitive_call(node):
             raise LoweringError(f"cannot lower {type(node).__name__}: FuseOps left it unfused")
         tasks, types = tasks_in(node.op), tensor_types(node.checked_type)
@@ -244,9 +244,9 @@ class _Lowerer:
             for as_stock in segment.as_stock:
                 node = as_stock(node)
             for argument in node.args:
-                if argument not in known:
-                    known[argument] = (self._add_weight(argument),)
-        reads = tuple(value for argument in node.args for value in known[argument])
+                if argument not in visited:
+                    visited[argument] = (self._add_weight(argument),)
+        reads = tuple(value for argument in node.args for value in visited[argument])
         if "relay.reshape_only" in node.op.attrs and int(node.op.attrs["relay.reshape_only"]):
             return (self._add(types[0], alias_of=reads[0]),)
         writes = tuple(self._add(type_) for type_ in types)
@@ -347,9 +347,9 @@ class _Lowerer:
             before = [tasks[maker[value]] for value in values if value in maker]
             tasks[index] = tasks[index] or next(filter(None, before), "")
         for name, value in self.named.items():
-            made = self._owner(value)
-            if made in maker:
-                tasks[maker[made]] = tasks[maker[made]] or name.task
+            owner = self._owner(value)
+            if owner in maker:
+                tasks[maker[owner]] = tasks[maker[owner]] or name.task
         readers: list[list[int]] = [[] for _ in self.calls]
         for index, values in enumerate(reads):
             for value in values:

@@ -156,7 +156,7 @@ def _optimise(
         return apart(fuse(mod))["main"]
 
 
-def planned_task(call: relay.Call, known: Container[str]) -> str:
+def planned_task(call: relay.Call, tasks: Container[str]) -> str:
     """Return the task of a plan that a call is of.
 
     Raises
@@ -165,7 +165,7 @@ def planned_task(call: relay.Call, known: Container[str]) -> str:
         It is of none that is known.
     """
     task = task_of_span(call)
-    if task is None or task not in known:
+    if task is None or task not in tasks:
         raise LoweringError(
             f"op {getattr(call.op, 'name', 'function')} belongs to no task of the plan: the module "
             f"was changed after it was planned; plan it again, or run HeteroPlace as the last pass"

@@ -17,24 +17,24 @@ def tensors_of_values(calls: KernelCalls, graph: TaskGraph, guards: Guards) -> d
     """
     task_id = {task.name: index for index, task in enumerate(graph.tasks)}
     inputs = {graph.tensors[tensor].name: tensor for tensor in graph.inputs}
-    found = {}
+    tensors = {}
     for value, description in enumerate(calls.values):
         if description.input_name is not None and description.input_name in inputs:
-            found[value] = inputs[description.input_name]
+            tensors[value] = inputs[description.input_name]
     for call in calls.calls:
         outputs = graph.task_outputs[task_id[call.task]] if call.task in task_id else ()
         shapes = [graph.tensors[tensor].shape for tensor in outputs]
         batched = [calls.values[value].shape for value in call.writes]
         count = len(call.items)
         if len(outputs) == 1:
-            found.update(dict.fromkeys(call.writes, outputs[0]))
+            tensors.update(dict.fromkeys(call.writes, outputs[0]))
         if len(shapes) == len(batched) and all(map(_is_batch, batched, shapes, repeat(count))):
-            found.update(zip(call.writes, outputs, strict=True))
+            tensors.update(zip(call.writes, outputs, strict=True))
         written = guards.written(call)
         # Rows that no kernel call of the task makes last are of another layout, or no tensor.
         if len(written) == len(outputs) and calls.values[written[0]].rows is not None:
-            found.update(zip(written, outputs, strict=True))
-    return found
+            tensors.update(zip(written, outputs, strict=True))
+    return tensors
 
 
 def _is_batch(shape: Sequence[int], of: Sequence[int], count: int) -> bool:

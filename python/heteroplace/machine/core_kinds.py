@@ -41,7 +41,7 @@ def core_kinds(cores: Sequence[int], root: Path = Path("/")) -> dict[int, str]:
     Alike are cores of equal caches whose clocks differ by less than _SPREAD.
     """
     firsts: list[tuple[list[str], float, str]] = []
-    found = {}
+    kinds = {}
     fields = first_fields(read_text(root / "proc/cpuinfo"))
     for core in cores:
         folder = root / f"sys/devices/system/cpu/cpu{core}"
@@ -54,8 +54,8 @@ def core_kinds(cores: Sequence[int], root: Path = Path("/")) -> dict[int, str]:
         if not alike:
             firsts.append((caches, hertz, kind_of_core(core, fields, root)))
             alike = [firsts[-1][2]]
-        found[core] = alike[0]
-    return found
+        kinds[core] = alike[0]
+    return kinds
 
 
 def kind_of_core(core: int, fields: dict[str, str], root: Path = Path("/")) -> str:
@@ -88,9 +88,9 @@ def _clock_hz(folder: Path, fields: dict[str, str]) -> float | None:
 
 
 def _caches(folder: Path) -> list[str]:
-    found = []
+    caches = []
     for index in sorted(folder.glob("index[0-9]*")):
         level, kind, size = (read_text(index / name) for name in ("level", "type", "size"))
         if size and kind != "Instruction":
-            found.append(f"L{level}{'d' if kind == 'Data' else ''} {size}")
-    return found
+            caches.append(f"L{level}{'d' if kind == 'Data' else ''} {size}")
+    return caches

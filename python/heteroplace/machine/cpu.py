@@ -177,10 +177,10 @@ def parse_list(text: str) -> list[int]:
 
 def with_siblings(cores: Iterable[int], root: Path = Path("/")) -> set[int]:
     """Return logical processors and all others of the same physical cores."""
-    found = set(cores)
-    for core in sorted(found):
-        found |= _siblings(root / "sys/devices/system/cpu", core)
-    return found
+    siblings = set(cores)
+    for core in sorted(siblings):
+        siblings |= _siblings(root / "sys/devices/system/cpu", core)
+    return siblings
 
 
 def _siblings(cpu_folder: Path, number: int) -> set[int]:
@@ -200,22 +200,22 @@ def _read_thread(cpu_folder: Path, number: int, node_of: dict[int, int]) -> Hard
 
 def _read_nodes(root: Path, numbers: Sequence[int]) -> tuple[tuple[NumaNode, ...], dict[int, int]]:
     """The nodes that have some of the processors `numbers`, and the node of each processor."""
-    found = []
+    nodes = []
     for folder in sorted((root / "sys/devices/system/node").glob("node[0-9]*")):
         near = [number for number in parse_list(read_text(folder / "cpulist")) if number in numbers]
         if near:
             size = _kib(read_text(folder / "meminfo"), "MemTotal") or 0
-            found.append(NumaNode(int(folder.name[4:]), size, tuple(sorted(near))))
-    found = sorted(found, key=lambda node: node.number)
-    if len(found) < 2 or any(node.bytes == 0 for node in found):
+            nodes.append(NumaNode(int(folder.name[4:]), size, tuple(sorted(near))))
+    nodes = sorted(nodes, key=lambda node: node.number)
+    if len(nodes) < 2 or any(node.bytes == 0 for node in nodes):
         # One memory: its size is that of the whole machine. A node's own figure leaves out memory
         # that was added while the machine ran.
         total = _kib(read_text(root / "proc/meminfo"), "MemTotal")
         if not total:
             raise ClusterError(f"{root / 'proc/meminfo'} does not tell the memory's size")
-        number = found[0].number if found else 0
-        found = [NumaNode(number, total, tuple(sorted(numbers)))]
-    return tuple(found), {number: node.number for node in found for number in node.threads}
+        number = nodes[0].number if nodes else 0
+        nodes = [NumaNode(number, total, tuple(sorted(numbers)))]
+    return tuple(nodes), {number: node.number for node in nodes for number in node.threads}
 
 
 def _kib(text: str, key: str) -> int | None:

@@ -69,7 +69,7 @@ def cuda_bus_ids() -> tuple[str, ...]:
         return ()
     if status != 0:
         raise ClusterError(f"the CUDA driver does not start (error {status}); see nvidia-smi")
-    found = []
+    bus_ids = []
     for index in range(count.value):
         device = ctypes.c_int()
         text = ctypes.create_string_buffer(_BUS_ID_CHARACTERS)
@@ -78,8 +78,8 @@ def cuda_bus_ids() -> tuple[str, ...]:
         )
         if status != 0:
             raise ClusterError(f"the CUDA driver does not describe GPU {index} (error {status})")
-        found.append(text.value.decode())
-    return tuple(found)
+        bus_ids.append(text.value.decode())
+    return tuple(bus_ids)
 
 
 @dataclass(frozen=True)

@@ -67,13 +67,13 @@ def cpu_fingerprint(cores: Sequence[int] = (0,), root: Path = Path("/")) -> str:
         parts.append(f"microcode {fields['microcode']}")
     kinds = sorted({kind_of_core(core, fields, root) for core in cores} - {""})
     parts += [" and ".join(kinds)] if kinds else []
-    found = "; ".join(filter(None, parts))
-    if not found:
+    fingerprint = "; ".join(filter(None, parts))
+    if not fingerprint:
         raise ClusterError(
             f"{root / 'proc/cpuinfo'} does not say what the processor is; its kernels' times "
             f"cannot be told from those of other machines"
         )
-    return found
+    return fingerprint
 
 
 def gpu_fingerprint(index: int) -> str:

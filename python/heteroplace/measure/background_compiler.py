@@ -64,7 +64,7 @@ class BackgroundCompiler:
 
     def keep_only(self, indices: Collection[int]) -> None:
         """Drop all libraries but these and those not asked for yet."""
-        for index in [made for made in self._made if made not in indices]:
+        for index in [index_made for index_made in self._made if index_made not in indices]:
             del self._made[index]
 
     def _start(self, index: int, cores: Collection[int]) -> None:

@@ -71,9 +71,9 @@ def measure_collectives(
     timed = sorted(set(kinds) & MEASURED_KINDS.keys())
     samples: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for kind in timed:
-        for found in _run(cluster, devices, MEASURED_KINDS[kind], sizes):
-            if found.kind == kind:
-                samples[kind, len(devices)].append((found.bytes, found.ns))
+        for fit in _run(cluster, devices, MEASURED_KINDS[kind], sizes):
+            if fit.kind == kind:
+                samples[kind, len(devices)].append((fit.bytes, fit.ns))
     return fit_collectives(samples)
 
 
@@ -151,8 +151,8 @@ def _all_gather(whole: relay.Expr, rows: int, count: int) -> relay.Expr:
 
 def _reduce_scatter(whole: relay.Expr, rows: int, count: int) -> relay.Expr:
     parts = ops.reduce_scatter(_whole_of_each(whole, count), 0, [rows // count] * count)
-    made = [_scaled(relay.TupleGetItem(parts, member), member, count) for member in range(count)]
-    return ops.all_gather(made, 0)
+    scaled = [_scaled(relay.TupleGetItem(parts, member), member, count) for member in range(count)]
+    return ops.all_gather(scaled, 0)
 
 
 def _reduce(whole: relay.Expr, rows: int, count: int) -> relay.Expr:
@@ -226,7 +226,7 @@ def _times(program: PlanProgram, graph: TaskGraph) -> dict[int, float]:
         for index, step in enumerate(steps)
         if isinstance(step, Collective)
     }
-    found: dict[int, list[int]] = defaultdict(list)
+    samples: dict[int, list[int]] = defaultdict(list)
     for run in range(_NUM_WARM_RUNS + _NUM_RUNS):
         _, finishes = program.executor.run_timed()
         if run < _NUM_WARM_RUNS:
@@ -237,5 +237,5 @@ def _times(program: PlanProgram, graph: TaskGraph) -> dict[int, float]:
                 end[at.step] = max(finish, end.get(at.step, finish))
         for index, before in makers.items():
             if index in end and all(other in end for other in before):
-                found[index].append(end[index] - max(end[other] for other in before))
-    return {index: median(values) for index, values in found.items()}
+                samples[index].append(end[index] - max(end[other] for other in before))
+    return {index: median(values) for index, values in samples.items()}

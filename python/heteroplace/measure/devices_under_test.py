@@ -65,10 +65,10 @@ def find_devices_under_test(
             'Give costs=... ("predict" if others are here, a table from that machine, or '
             '"estimate"), or exclude=... them'
         )
-    found: dict[DeviceClass, DeviceUnderTest] = {}
+    under_test: dict[DeviceClass, DeviceUnderTest] = {}
     for index in used:
         alike = device_class(cluster, index)
-        if alike in found:
+        if alike in under_test:
             continue
         same = {other for other in used if device_class(cluster, other) == alike}
         placement, cores = [], cluster.devices[index].cores
@@ -79,10 +79,10 @@ def find_devices_under_test(
             near.sort(key=lambda other: cluster.devices[other].cores != cores)
             # A task for absent devices alone runs here too, so that the others can be measured.
             placement.append(index if same & set(ids) else (near or here or [index])[0])
-        found[alike] = DeviceUnderTest(
+        under_test[alike] = DeviceUnderTest(
             index, tuple(placement), not any(is_remote[device] for device in placement)
         )
-    return list(found.values())
+    return list(under_test.values())
 
 
 def devices_beside(cluster: Cluster, device: int, placement: Sequence[int]) -> list[int]:

@@ -157,7 +157,7 @@ def with_implementations(
     both = replace(cluster, devices=(*cluster.devices, *twins))
     allowed = allowed_devices(graph, cluster)
     devices = [[cluster.devices[index].name for index in ids] for ids in allowed]
-    kept = set(range(count))
+    kept_devices = set(range(count))
     for position, (base_id, maker) in enumerate(bases):
         placement = [base_id if base_id in ids else ids[0] for ids in allowed]
         twin = count + position
@@ -167,14 +167,14 @@ def with_implementations(
             others = variant_tasks(compiled, cluster, placement, base_id, maker)
         for task in others:
             devices[task].append(twins[position].name)
-            kept.add(twin)
-    if len(kept) == count:
+            kept_devices.add(twin)
+    if len(kept_devices) == count:
         return network, cluster
     tasks = tuple(
         replace(task, devices=tuple(names))
         for task, names in zip(graph.tasks, devices, strict=True)
     )
-    cluster = with_devices(both, sorted(kept))
+    cluster = with_devices(both, sorted(kept_devices))
     return with_held_weights(network.with_graph(replace(graph, tasks=tasks)), cluster), cluster
 
 

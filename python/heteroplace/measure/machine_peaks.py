@@ -81,17 +81,17 @@ def _multiply_adds(lanes: int, num_threads: int) -> list[te.Tensor]:
         builder = tvm.tir.ir_builder.create()
         given, result = builder.buffer_ptr(inputs[0]), builder.buffer_ptr(outputs[0])
         with builder.for_range(0, num_threads, "thread", kind="parallel") as thread:
-            kept = builder.allocate("float32", (_ACCUMULATORS * lanes,), "kept", scope="local")
+            sums = builder.allocate("float32", (_ACCUMULATORS * lanes,), "kept", scope="local")
             places = [_vector(index * lanes, lanes) for index in range(_ACCUMULATORS)]
             factor, addend = given[_vector(0, lanes)], given[_vector(lanes, lanes)]
             for index, place in enumerate(places):
-                kept[place] = factor * tvm.tir.Broadcast(tvm.tir.FloatImm("float32", index), lanes)
+                sums[place] = factor * tvm.tir.Broadcast(tvm.tir.FloatImm("float32", index), lanes)
             with builder.for_range(0, _STEPS, "step"):
                 for place in places:
-                    kept[place] = kept[place] * factor + addend
-            total = kept[places[0]]
+                    sums[place] = sums[place] * factor + addend
+            total = sums[places[0]]
             for place in places[1:]:  # else the compiler drops what nobody reads
-                total = total + kept[place]
+                total = total + sums[place]
             result[_vector(thread * lanes, lanes)] = total
         return builder.get()
 

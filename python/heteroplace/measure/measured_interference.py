@@ -85,21 +85,21 @@ def measure_interference(
     InfeasibleError
         The network does not fit on a device that is measured.
     """
-    found: dict[DeviceClass, _Found] = {}
+    measured: dict[DeviceClass, _Found] = {}
     is_of_now = True
     for under_test in find_devices_under_test(compiled.graph, cluster):
-        kept = None if store is None else _Kept(compiled, cluster, under_test, store)
-        one = None if kept is None else kept.find()
+        cache = None if store is None else _Kept(compiled, cluster, under_test, store)
+        one = None if cache is None else cache.find()
         is_of_now &= one is None
         if one is None:
             if progress is not None:
                 progress(f"measuring what disturbs {cluster.devices[under_test.device].name}")
             placement = list(under_test.placement)
             one = _Measuring(compiled, cluster, under_test.device, placement).measure()
-            if kept is not None:
-                kept.add(one)
-        found[device_class(cluster, under_test.device)] = one
-    joined = _joined(compiled.graph, cluster, found)
+            if cache is not None:
+                cache.add(one)
+        measured[device_class(cluster, under_test.device)] = one
+    joined = _joined(compiled.graph, cluster, measured)
     return joined if is_of_now else joined.at_pace_of_costs(compiled.graph)
 
 
@@ -116,22 +116,24 @@ def find_interference(
     names = [device.name for device in cluster.devices]
     if store is None or missing_devices(cluster, names):
         return None
-    found: dict[DeviceClass, _Found] = {}
+    measured: dict[DeviceClass, _Found] = {}
     for under_test in find_devices_under_test(compiled.graph, cluster):
         one = _Kept(compiled, cluster, under_test, store).find()
         if one is None:
             return None
-        found[device_class(cluster, under_test.device)] = one
-    return _joined(compiled.graph, cluster, found).at_pace_of_costs(compiled.graph)
+        measured[device_class(cluster, under_test.device)] = one
+    return _joined(compiled.graph, cluster, measured).at_pace_of_costs(compiled.graph)
 
 
 def _joined(
-    graph: TaskGraph, cluster: Cluster, found: Mapping[DeviceClass, _Found]
+    graph: TaskGraph, cluster: Cluster, measured: Mapping[DeviceClass, _Found]
 ) -> Interference:
     """What was found on one device of each class, for all devices."""
     quiet = no_interference(graph, cluster)
     # A device that no task may run on is not measured, and disturbs nobody.
-    of_device = [found.get(device_class(cluster, index)) for index in range(len(cluster.devices))]
+    of_device = [
+        measured.get(device_class(cluster, index)) for index in range(len(cluster.devices))
+    ]
     alone_ns = quiet.alone_ns.copy()
     slowdown, copy_slowdown = quiet.slowdown.copy(), quiet.copy_slowdown.copy()
     for index, at in enumerate(of_device):
@@ -147,8 +149,8 @@ def _joined(
         scatter=tuple(
             quiet.scatter[index] if at is None else at.scatter for index, at in enumerate(of_device)
         ),
-        core_to_core_ns=max(at.core_to_core_ns for at in found.values()),
-        fetch_ns_per_byte=max(at.fetch_ns_per_byte for at in found.values()),
+        core_to_core_ns=max(at.core_to_core_ns for at in measured.values()),
+        fetch_ns_per_byte=max(at.fetch_ns_per_byte for at in measured.values()),
     )
 
 
@@ -209,8 +211,8 @@ class _Kept:
         record = self._store.find_interference(self._key, self._num_tasks)
         return None if record is None else _Found.of(record)
 
-    def add(self, found: _Found) -> None:
-        self._store.add_interference(self._key, found.record(), date_text(time.time()))
+    def add(self, other: _Found) -> None:
+        self._store.add_interference(self._key, other.record(), date_text(time.time()))
 
 
 def _key(

@@ -32,7 +32,7 @@ def measure_speeds(
     speeds
         By the name of a device; without those that are known or cannot be measured here.
     """
-    found: dict[str, Speeds] = {}
+    speeds: dict[str, Speeds] = {}
     measured: dict[DeviceClass, Speeds] = {}
     for index, device in enumerate(cluster.devices):
         is_open = device.name in names and device_speeds(device) is None
@@ -46,5 +46,5 @@ def measure_speeds(
             peaks = measure_peaks(device.target, device.cores)
             rates = round(peaks.flops_per_second), round(peaks.bytes_per_second)
             measured[alike] = Speeds(*rates, device.launch_ns)
-        found[device.name] = measured[alike]
-    return found
+        speeds[device.name] = measured[alike]
+    return speeds

@@ -53,8 +53,8 @@ class Profile:
     @property
     def others_cores(self) -> float:
         """How many cores other programs used during a measurement, at most."""
-        found = (each.conditions.others_cores for each in self.measurements.values())
-        return max(found, default=0.0)
+        usages = (each.conditions.others_cores for each in self.measurements.values())
+        return max(usages, default=0.0)
 
 
 def profile_network(
@@ -92,18 +92,18 @@ def profile_network(
     near, far = _requests(compiled, cluster, options, remotes)
     everything = [*near, *(each for _, each in far)]
     keys = [key for each in everything for key in each.keys.values()]
-    known = {} if options.store is None else options.store.find_many(keys)
-    to_measure = [each for each in everything if each.missing(known)]
-    _announce(graph, cluster, to_measure, known, options)
+    stored = {} if options.store is None else options.store.find_many(keys)
+    to_measure = [each for each in everything if each.missing(stored)]
+    _announce(graph, cluster, to_measure, stored, options)
     profiler = Profiler(compiled, cluster, options)
-    profiler.expect(sum(len(each.missing(known)) for _, each in far))
-    profiler.run(near, known)
+    profiler.expect(sum(len(each.missing(stored)) for _, each in far))
+    profiler.run(near, stored)
     for host, each in far:
-        measure_remotely(host, each, known, profiler)
+        measure_remotely(host, each, stored, profiler)
     profiler.tell("")
-    known = {**known, **profiler.measured}
+    stored = {**stored, **profiler.measured}
     times = {
-        device_class(cluster, each.under_test.device): each.costs(graph, known)
+        device_class(cluster, each.under_test.device): each.costs(graph, stored)
         for each in everything
     }
 
@@ -114,9 +114,9 @@ def profile_network(
     kernels = {kernel.identity for each in everything for kernel in each.kernels.values()}
     return Profile(
         build_table(graph, cluster, cost),
-        known,
+        stored,
         len(kernels),
-        len(known) - len(profiler.measured),
+        len(stored) - len(profiler.measured),
         len(profiler.measured),
         profiler.num_dropped,
         time.perf_counter() - begin,
@@ -141,8 +141,10 @@ def _requests(
             near.append(request_measurements(compiled, cluster, under_test, options))
         else:
             isolated = replace(options, is_in_place=False)
-            found = host.fingerprint(cluster.devices[under_test.device])
-            far.append((host, request_measurements(compiled, cluster, under_test, isolated, found)))
+            fingerprint = host.fingerprint(cluster.devices[under_test.device])
+            far.append(
+                (host, request_measurements(compiled, cluster, under_test, isolated, fingerprint))
+            )
     return near, far
 
 
@@ -170,12 +172,12 @@ def _announce(
     graph: TaskGraph,
     cluster: Cluster,
     to_measure: Sequence[MeasurementRequest],
-    known: Mapping[KernelKey, Measurement],
+    stored: Mapping[KernelKey, Measurement],
     options: ProfileOptions,
 ) -> None:
     if options.progress is None:
         return
-    busy = [each.conditions.others_cores for each in known.values()]
+    busy = [each.conditions.others_cores for each in stored.values()]
     if max(busy, default=0.0) > QUIET_CORES:
         options.progress(
             f"known costs, some measured while other programs used {max(busy):.1f} cores (to "

@@ -70,7 +70,7 @@ class Profiler:
         return self.compiled.graph
 
     def run(
-        self, requests: Sequence[MeasurementRequest], known: Mapping[KernelKey, Measurement]
+        self, requests: Sequence[MeasurementRequest], stored: Mapping[KernelKey, Measurement]
     ) -> None:
         """Measure all that is requested and not in `known`.
 
@@ -81,7 +81,7 @@ class Profiler:
         LoweringError, ExecutionError, InfeasibleError, CostStoreError
             A kernel cannot be compiled, fails, needs more memory than there is, or cannot be kept.
         """
-        jobs, compiles = self._plan(requests, known)
+        jobs, compiles = self._plan(requests, stored)
         groups = self._grouped(jobs)
         self._total += sum(1 if job.request.is_in_place else len(job.keys) for job in jobs)
         self._begin = time.perf_counter()
@@ -116,7 +116,7 @@ class Profiler:
         return with_siblings(core for device in devices for core in device.cores)
 
     def _plan(
-        self, requests: Sequence[MeasurementRequest], known: Mapping[KernelKey, Measurement]
+        self, requests: Sequence[MeasurementRequest], stored: Mapping[KernelKey, Measurement]
     ) -> tuple[list[Job], list[Compile]]:
         """The jobs in order, and what makes their libraries."""
         jobs: list[Job] = []
@@ -124,7 +124,7 @@ class Profiler:
         isolated: dict[TaskTargets, list[MeasurementRequest]] = {}
         libraries: dict[TaskTargets, int] = {}
         for each in requests:
-            if not each.missing(known):
+            if not each.missing(stored):
                 continue
             if not each.is_in_place:
                 isolated.setdefault(each.targets, []).append(each)
@@ -132,10 +132,10 @@ class Profiler:
             if each.targets not in libraries:
                 libraries[each.targets] = len(compiles)
                 compiles.append(self._whole(each))
-            jobs.append(Job(each, each.missing(known), libraries[each.targets]))
+            jobs.append(Job(each, each.missing(stored), libraries[each.targets]))
         for group in isolated.values():
             calls = group[0].calls
-            missing = [each.missing(known) for each in group]
+            missing = [each.missing(stored) for each in group]
             used = {calls.calls[call].kernel for keys in missing for call in keys.values()}
             symbols = [symbol for symbol in calls.kernels if symbol in used]
             num_chunks = max(1, len(symbols) // CHUNK)
@@ -178,13 +178,13 @@ class Profiler:
             hop_ns = rounds.program.executor.core_to_core_ns()
             conditions = replace(watch.conditions(hop_ns), others_cores=round(others_cores, 3))
             calls = job.request.calls.calls
-            found = {
+            measurements = {
                 key: make_measurement(
                     job.request.kernels[calls[call].kernel], times[call], conditions
                 )
                 for (call, _), key in job.request.keys.items()
             }
-            self.keep(found)
+            self.keep(measurements)
 
     def _measure_alone(self, job: Job, library: KernelLibrary) -> None:
         request = job.request
@@ -206,11 +206,11 @@ class Profiler:
             self.num_dropped += summary.num_dropped
             self.keep({key: make_measurement(kernel, summary, conditions)})
 
-    def keep(self, found: Mapping[KernelKey, Measurement]) -> None:
+    def keep(self, measurements: Mapping[KernelKey, Measurement]) -> None:
         """Take the result of one measurement, and store it at once."""
         if self.options.store is not None:
-            self.options.store.add_many(found.items())
-        self.measured.update(found)
+            self.options.store.add_many(measurements.items())
+        self.measured.update(measurements)
         self._done += 1
 
     @contextmanager

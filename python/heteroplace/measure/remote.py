@@ -121,7 +121,7 @@ class RemoteHost:
 def measure_remotely(
     host: RemoteHost,
     request: MeasurementRequest,
-    known: Mapping[KernelKey, Measurement],
+    stored: Mapping[KernelKey, Measurement],
     profiler: Profiler,
 ) -> None:
     """Measure on another machine what is request there and not known yet.
@@ -133,7 +133,7 @@ def measure_remotely(
     LoweringError
         A kernel cannot be compiled.
     """
-    missing = request.missing(known)
+    missing = request.missing(stored)
     if not missing:
         return
     calls = request.calls
@@ -176,7 +176,7 @@ def arguments(calls: KernelCalls, call: KernelCall, place: Any) -> list[tvm.nd.N
     """Return arguments for a kernel call on a device, in its order: weights, and made-up data."""
     random = np.random.default_rng(0)
     alone = only_calls(calls, [call])
-    found = []
+    tensors = []
     for value_id in (*call.reads, *call.writes):
         value = alone.values[value_id]
         array = tvm.nd.empty(value.shape, value.dtype, place)
@@ -184,8 +184,8 @@ def arguments(calls: KernelCalls, call: KernelCall, place: Any) -> list[tvm.nd.N
             array.copyfrom(value.constant)
         elif value.dtype != "bfloat16":  # numpy has none; whatever lies there takes as long
             array.copyfrom(made_up(value, random))
-        found.append(array)
-    return found
+        tensors.append(array)
+    return tensors
 
 
 def _sample(

@@ -45,15 +45,15 @@ class MeasurementRequest:
     """By call and mode. In place each call of the device has its own; alone those of one kernel
     share theirs."""
 
-    def missing(self, known: Mapping[KernelKey, Measurement]) -> dict[KernelKey, int]:
+    def missing(self, stored: Mapping[KernelKey, Measurement]) -> dict[KernelKey, int]:
         """Return the keys that are not known, each with the first call that it belongs to."""
-        found: dict[KernelKey, int] = {}
+        numbers: dict[KernelKey, int] = {}
         for (call, _), key in self.keys.items():
-            if key not in known:
-                found.setdefault(key, call)
-        return found
+            if key not in stored:
+                numbers.setdefault(key, call)
+        return numbers
 
-    def costs(self, graph: TaskGraph, known: Mapping[KernelKey, Measurement]) -> list[Cost]:
+    def costs(self, graph: TaskGraph, stored: Mapping[KernelKey, Measurement]) -> list[Cost]:
         """Return the cost of each task: the sum of its kernels. Tasks that run elsewhere cost 0.
 
         The spread of a sum is the sum of the spreads: kernels are slow together.
@@ -64,8 +64,8 @@ class MeasurementRequest:
         for (call, mode), key in self.keys.items():
             if mode == first:
                 task = task_id[self.calls.calls[call].task]
-                times[task] += known[key].wall_ns
-                spreads[task] += known[key].spread_ns
+                times[task] += stored[key].wall_ns
+                spreads[task] += stored[key].spread_ns
         reason = first if self.is_in_place else f"alone, {first}"
         return [
             Cost.measured(ns, spread, reason) for ns, spread in zip(times, spreads, strict=True)

@@ -74,9 +74,9 @@ class Rounds:
     def _ranked(self) -> list[np.ndarray]:
         return sorted(self._found, key=self._length)
 
-    def _length(self, found: np.ndarray) -> float:
+    def _length(self, stamps: np.ndarray) -> float:
         is_of_task = [task is not None for task in self.program.task_of]
-        return float(found[1][is_of_task].sum())
+        return float(stamps[1][is_of_task].sum())
 
 
 def sample_in_turns(several: Collection[Rounds], num_rounds: int) -> None:

@@ -116,12 +116,12 @@ def _times_in_groups(
     while segments:
         tasks = segments.pop()
         names = {graph.tasks[task].name for task in tasks}
-        kept = [call for call in kernels.calls.calls if call.task in names]
-        if not kept:
+        calls = [call for call in kernels.calls.calls if call.task in names]
+        if not calls:
             continue  # nothing but reshapes, which take no time
-        part = replace(kernels, calls=only_calls(kernels.calls, kept))
+        part = replace(kernels, calls=only_calls(kernels.calls, calls))
         try:
-            found = _measured(part, graph, cluster, devices)
+            group_times = _measured(part, graph, cluster, devices)
         except InfeasibleError as err:
             if len(tasks) == 1:
                 raise InfeasibleError(
@@ -131,7 +131,7 @@ def _times_in_groups(
             segments += [tasks[middle:], tasks[:middle]]
             continue
         for task in tasks:
-            times[task] = found[task]
+            times[task] = group_times[task]
     return times
 
 

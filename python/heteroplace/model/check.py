@@ -172,8 +172,8 @@ class _Checker:
     def _has_item_faults(self, index: int, items: tuple[int, ...]) -> bool:
         if items in self._known_items:
             return False
-        known = items and items[0] >= 0 and items[-1] < self._plan.items
-        if known and list(items) == sorted(set(items)):
+        is_in_plan = items and items[0] >= 0 and items[-1] < self._plan.items
+        if is_in_plan and list(items) == sorted(set(items)):
             self._known_items.add(items)
             return False
         last = self._plan.items - 1
@@ -306,8 +306,8 @@ class _Checker:
                 takes = ", ".join(map(str, sizes))
                 self._note(index, f"a batch of {size}; the device takes batches of {takes}")
             elif size not in self._costs.batches:
-                known = ", ".join(map(str, self._costs.batches))
-                self._note(index, f"a batch of {size}; the costs are for batches of {known}")
+                batches = ", ".join(map(str, self._costs.batches))
+                self._note(index, f"a batch of {size}; the costs are for batches of {batches}")
             else:
                 cost = self._costs.cost(step.task, step.device, size)
                 if cost.ns is None:

@@ -235,8 +235,8 @@ class Cluster:
         """
         if name in self._device_ids:
             return self._device_ids[name]
-        known = ", ".join(device.name for device in self.devices)
-        raise ClusterError(f"cluster {self.name!r} has no device {name!r}; it has: {known}")
+        names = ", ".join(device.name for device in self.devices)
+        raise ClusterError(f"cluster {self.name!r} has no device {name!r}; it has: {names}")
 
     @cached_property
     def _device_ids(self) -> dict[str, int]:

@@ -65,8 +65,8 @@ def collective_kind(op: str) -> CollectiveKind | None:
     # Not the name alone: Relay has an op "gather", and files call tasks and ops as they like.
     if not op.startswith(_PREFIX):
         return None
-    found = KINDS.get(op.removeprefix(_PREFIX))
-    return found.kind if found else None
+    kind = KINDS.get(op.removeprefix(_PREFIX))
+    return kind.kind if kind else None
 
 
 def register_collective(kind: CollectiveKind, transfers_ns: Duration) -> None:
@@ -145,22 +145,22 @@ def _with_root(kind: CollectiveKind, *, is_parted: bool) -> Duration:
 
 
 def _built_in() -> dict[str, _Registered]:
-    found: dict[str, _Registered] = {}
+    registered: dict[str, _Registered] = {}
     for kind, parts_of_each in (
         (CollectiveKind("all_reduce", "each", "all", sums=True), 2),
         (CollectiveKind("all_gather", "each", "all"), 1),
         (CollectiveKind("reduce_scatter", "each", "each", sums=True), 1),
         (CollectiveKind("all_to_all", "each", "each"), 1),
     ):
-        found[kind.name] = _Registered(kind, _rounds(parts_of_each))
+        registered[kind.name] = _Registered(kind, _rounds(parts_of_each))
     for kind, is_parted in (
         (CollectiveKind("reduce", "each", "root", sums=True), False),
         (CollectiveKind("broadcast", "root", "all"), False),
         (CollectiveKind("scatter", "root", "each"), True),
         (CollectiveKind("gather", "each", "root"), True),
     ):
-        found[kind.name] = _Registered(kind, _with_root(kind, is_parted=is_parted))
-    return found
+        registered[kind.name] = _Registered(kind, _with_root(kind, is_parted=is_parted))
+    return registered
 
 
 KINDS = _built_in()
@@ -211,13 +211,13 @@ def collective_ns(
     ClusterError
         There is no route between two of the devices.
     """
-    found = fitted.ns(kind.name, len(devices), num_bytes) if fitted else None
-    if found is not None:
-        return found
+    measured_ns = fitted.ns(kind.name, len(devices), num_bytes) if fitted else None
+    if measured_ns is not None:
+        return measured_ns
     members = [cluster.devices[device] for device in devices]
     time_ns = KINDS[kind.name].transfers_ns(cluster, num_bytes, devices, root)
     speeds = [member.memory_bytes_per_second for member in members]
-    known = [speed for speed in speeds if speed is not None]
-    if kind.sums and known:
-        time_ns += -(-len(devices) * num_bytes * 1_000_000_000 // min(known))
+    given_speeds = [speed for speed in speeds if speed is not None]
+    if kind.sums and given_speeds:
+        time_ns += -(-len(devices) * num_bytes * 1_000_000_000 // min(given_speeds))
     return time_ns + max(member.launch_ns for member in members)

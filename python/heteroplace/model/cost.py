@@ -354,8 +354,8 @@ def without_barred(table: CostTable, graph: TaskGraph, cluster: Cluster) -> Cost
     """Return the table of `graph` and `cluster` without times where tasks may not run."""
     if all(len(ids) == len(cluster.devices) for ids in allowed_devices(graph, cluster)):
         return table
-    found = build_table(graph, cluster, table.cost, table.batches)
-    return replace(found, collectives=table.collectives)
+    allowed = build_table(graph, cluster, table.cost, table.batches)
+    return replace(allowed, collectives=table.collectives)
 
 
 def table_from_rows(
@@ -381,8 +381,8 @@ def _difference(
         return ""
     if len(own) != len(others):
         return f"it has {len(own)} {kind}s, expected {len(others)}"
-    index = next(index for index, found in enumerate(own) if found != others[index])
-    found, expected = own[index], others[index]
-    if found.name != expected.name:
-        return f"{kind} {index} is {found.name!r} in it, expected {expected.name!r}"
-    return f"{kind} {found.name!r} is {found} in it, expected {expected}"
+    index = next(index for index, identity in enumerate(own) if identity != others[index])
+    identity, expected = own[index], others[index]
+    if identity.name != expected.name:
+        return f"{kind} {index} is {identity.name!r} in it, expected {expected.name!r}"
+    return f"{kind} {identity.name!r} is {identity} in it, expected {expected}"

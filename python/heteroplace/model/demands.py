@@ -152,8 +152,8 @@ def with_layers(graph: TaskGraph, cluster: Cluster, layers: Mapping[str, str]) -
         used.update(keys)
         devices = dict.fromkeys(layers[key] for key in keys)
         if len(devices) > 1:
-            told = ", ".join(f"{key!r} on {layers[key]!r}" for key in dict.fromkeys(keys))
-            torn.append(f"{told} are one task, {task.name}")
+            pairs_text = ", ".join(f"{key!r} on {layers[key]!r}" for key in dict.fromkeys(keys))
+            torn.append(f"{pairs_text} are one task, {task.name}")
         chosen = next(iter(devices), None)
         if chosen is not None and task.devices is not None and chosen not in task.devices:
             raise LoweringError(
@@ -176,8 +176,8 @@ def layers_of(task: Task) -> tuple[str, ...]:
 
     A member is called "layer:op" where the model names its layers.
     """
-    found = (member.rpartition(":")[0] for member in task.members)
-    return tuple(dict.fromkeys(filter(None, found)))
+    names = (member.rpartition(":")[0] for member in task.members)
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def _longest(name: str, layers: Mapping[str, str]) -> str | None:

@@ -94,12 +94,12 @@ def _first_unequal(
     graph: str,
 ) -> str:
     names = {value.name for value in present}
-    known = {value.name for value in saved}
+    saved_names = {value.name for value in saved}
     for value in saved:
         if value.name not in names:
             return f"has {what} {value.name!r}, which graph {graph!r} does not have"
     for value in present:
-        if value.name not in known:
+        if value.name not in saved_names:
             return f"lacks {what} {value.name!r} of graph {graph!r}"
     for one, other in zip(saved, present, strict=True):
         for field in fields:

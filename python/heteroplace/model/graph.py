@@ -93,7 +93,7 @@ class TaskGraph:
     def _made_once(self) -> frozenset[int]:
         shared = [tensor.shared for tensor in self.tensors]
         outputs = enumerate(self.task_outputs)
-        return frozenset(task for task, made in outputs if made and all(shared[t] for t in made))
+        return frozenset(task for task, own in outputs if own and all(shared[t] for t in own))
 
     def batch_size(self, task: int, num_items: int) -> int:
         """Return how many items a run for `num_items` computes: 1 if all is shared."""
@@ -130,21 +130,21 @@ class TaskGraph:
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
         """For each task the ids of the tasks it reads from, ascending, each once."""
-        found: list[set[int]] = [set() for _ in self.tasks]
+        ids_of_tasks: list[set[int]] = [set() for _ in self.tasks]
         for tensor in self.tensors:
             if tensor.producer is not None:
                 for consumer in tensor.consumers:
-                    found[consumer].add(tensor.producer)
-        return tuple(tuple(sorted(ids)) for ids in found)
+                    ids_of_tasks[consumer].add(tensor.producer)
+        return tuple(tuple(sorted(ids)) for ids in ids_of_tasks)
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         """For each task the ids of the tasks that read from it, ascending, each once."""
-        found: list[set[int]] = [set() for _ in self.tasks]
+        ids_of_tasks: list[set[int]] = [set() for _ in self.tasks]
         for task, before in enumerate(self.predecessors):
             for producer in before:
-                found[producer].add(task)
-        return tuple(tuple(sorted(ids)) for ids in found)
+                ids_of_tasks[producer].add(task)
+        return tuple(tuple(sorted(ids)) for ids in ids_of_tasks)
 
     @cached_property
     def identities(self) -> tuple[TaskIdentity, ...]:
@@ -394,6 +394,6 @@ def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:
     >>> tensor_bytes((4,), "int12"), tensor_bytes((4,), "float32x4"), tensor_bytes((4,), "bool")
     (8, 64, 4)
     """
-    found = re.search(r"(\d+)(?:x(\d+))?", dtype)
-    bits = int(found[1]) * int(found[2] or 1) if found else 8
+    match = re.search(r"(\d+)(?:x(\d+))?", dtype)
+    bits = int(match[1]) * int(match[2] or 1) if match else 8
     return prod(shape) * max(1, -(-bits // 8))

@@ -64,15 +64,15 @@ def on_host(cluster: Cluster, host: str) -> Cluster:
     Devices, memories and links keep their order. Models are fed from the cluster's memory `host` if
     it is among them, else from that of the first CPU device; None: there is neither.
     """
-    kept = [memory for memory, at in enumerate(cluster.memory_hosts) if at == host]
-    position = {memory: index for index, memory in enumerate(kept)}
+    memories = [memory for memory, at in enumerate(cluster.memory_hosts) if at == host]
+    position = {memory: index for index, memory in enumerate(memories)}
     devices = [device for device in cluster.devices if device.host == host]
     links = [link for link in cluster.links if link.src in position and link.dst in position]
     cpus = [device.memory for device in devices if device.kind == "cpu"]
     feeder = cluster.host if cluster.host in position else next(iter(cpus), None)
     return replace(
         cluster,
-        memories=tuple(replace(cluster.memories[memory], host="") for memory in kept),
+        memories=tuple(replace(cluster.memories[memory], host="") for memory in memories),
         devices=tuple(replace(each, host="", memory=position[each.memory]) for each in devices),
         links=tuple(
             replace(link, src=position[link.src], dst=position[link.dst]) for link in links

@@ -59,16 +59,16 @@ def maker_of(device: str) -> str | None:
 
 def makers_of(devices: Iterable[Device]) -> tuple[str, ...]:
     """Return the makers of the twins among some devices, in the order of MAKERS."""
-    found = {maker_of(device.name) for device in devices}
-    return tuple(maker for maker in MAKERS if maker in found)
+    makers = {maker_of(device.name) for device in devices}
+    return tuple(maker for maker in MAKERS if maker in makers)
 
 
 def without_twins(cluster: Cluster) -> Cluster:
     """Return a cluster without its twins; itself if it has none."""
-    kept = tuple(
+    devices = tuple(
         device for index, device in enumerate(cluster.devices) if base_of(cluster, index) is None
     )
-    return cluster if len(kept) == len(cluster.devices) else replace(cluster, devices=kept)
+    return cluster if len(devices) == len(cluster.devices) else replace(cluster, devices=devices)
 
 
 def base_of(cluster: Cluster, index: int) -> int | None:
@@ -98,13 +98,13 @@ def implementation_gains(
     A gain is against the same cores with the kernels of their own device, by the cost table; a
     task without a time there gains 0.
     """
-    found: dict[str, tuple[int, int]] = {}
+    gains: dict[str, tuple[int, int]] = {}
     for step in plan.steps:
         base = base_of(cluster, step.device) if isinstance(step, Run) else None
         if base is None or not isinstance(step, Run):
             continue
         mine, theirs = (costs.rows[step.task][device].ns for device in (step.device, base))
-        num_tasks, gain_ns = found.get(cluster.devices[step.device].name, (0, 0))
+        num_tasks, gain_ns = gains.get(cluster.devices[step.device].name, (0, 0))
         gain_ns += theirs - mine if mine is not None and theirs is not None else 0
-        found[cluster.devices[step.device].name] = (num_tasks + 1, gain_ns)
-    return found
+        gains[cluster.devices[step.device].name] = (num_tasks + 1, gain_ns)
+    return gains

@@ -154,7 +154,7 @@ class Plan:
         for step in self.steps:
             if isinstance(step, (Run, Collective)):
                 devices[step.task].update(devices_of(step))
-        return tuple(tuple(sorted(found)) for found in devices)
+        return tuple(tuple(sorted(ids)) for ids in devices)
 
     @property
     def moved_by_hand(self) -> str:

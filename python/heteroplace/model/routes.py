@@ -72,9 +72,9 @@ class Routes:
                 memory: width for memory, width in self._widths(src).items() if memory not in ways
             }
             while left:
-                found = self._shortest(src, left)
-                ways |= found
-                left = {memory: width for memory, width in left.items() if memory not in found}
+                shortest = self._shortest(src, left)
+                ways |= shortest
+                left = {memory: width for memory, width in left.items() if memory not in shortest}
         return ways
 
     def _widths(self, src: int) -> dict[int, int]:

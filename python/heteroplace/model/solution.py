@@ -151,8 +151,8 @@ class Solution:
         --------
         >>> print(*solution.explain("conv1"))  # doctest: +SKIP
         """
-        found: tuple[TaskAnswer, ...] = answerer("explain")(self, name)
-        return found
+        answers: tuple[TaskAnswer, ...] = answerer("explain")(self, name)
+        return answers
 
     def diff(self, other: Solution) -> PlanDiff:
         """Say in what another solution, made later, differs from this one.
@@ -162,8 +162,8 @@ class Solution:
         PlanError
             The two have no task in common.
         """
-        found: PlanDiff = answerer("diff")(self, other)
-        return found
+        difference: PlanDiff = answerer("diff")(self, other)
+        return difference
 
     def what_if(self, **changes: Any) -> WhatIf:
         """Say what the plan would take on another cluster, and what a new plan would.
@@ -183,8 +183,8 @@ class Solution:
         --------
         >>> solution.what_if(add_device={"gpu1": "gpu0"}, solve=True)  # doctest: +SKIP
         """
-        found: WhatIf = answerer("what_if")(self, **changes)
-        return found
+        answer: WhatIf = answerer("what_if")(self, **changes)
+        return answer
 
     def layers(self) -> dict[str, str]:
         """Return the device of each layer of the imported model, to be edited and given to
@@ -201,12 +201,12 @@ class Solution:
         for task, device in zip(self.graph.tasks, names, strict=True):
             for layer in layers_of(task):
                 of_layer.setdefault(layer, set()).add(device)
-        found: dict[str, str] = {}
+        layer_of: dict[str, str] = {}
         for task, device in zip(self.graph.tasks, names, strict=True):
             layers = layers_of(task)
             is_whole = layers and all(len(of_layer[layer]) == 1 for layer in layers)
-            found |= dict.fromkeys(layers if is_whole else (task.name,), device)
-        return found
+            layer_of |= dict.fromkeys(layers if is_whole else (task.name,), device)
+        return layer_of
 
     def _repr_html_(self) -> str:
         """Return the headline and tables for a notebook."""

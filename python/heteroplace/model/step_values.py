@@ -116,15 +116,15 @@ def makers(graph: TaskGraph, cluster: Cluster, steps: Iterable[Step]) -> Iterato
     source: dict[Value, list[int]] = {}
     loads: dict[Place, list[int]] = {}
     for index, step in enumerate(steps):
-        made = values_made(graph, cluster, step)
+        values = values_made(graph, cluster, step)
         read = values_read(graph, cluster, step)
-        read += [value for value in made if adds_to(graph, step, value[0])]
-        found = [maker for value in read for maker in source.get(value, ())]
+        read += [value for value in values if adds_to(graph, step, value[0])]
+        maker_ids = [maker for value in read for maker in source.get(value, ())]
         if isinstance(step, Run):
-            found += loads.get((step.task, cluster.devices[step.device].memory), [])
-        yield list(dict.fromkeys(found))
+            maker_ids += loads.get((step.task, cluster.devices[step.device].memory), [])
+        yield list(dict.fromkeys(maker_ids))
         is_guarded = guard_of(step) is not None
-        for value in made:
+        for value in values:
             source[value] = [*(source.get(value, ()) if is_guarded else ()), index]
         if isinstance(step, Load):
             for task in step.tasks:

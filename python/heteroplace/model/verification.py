@@ -37,12 +37,12 @@ class Verification:
         """
         if not self.is_verified:
             return f"not verified: {self.note}"
-        found = (
+        text = (
             f"verified: at most {_short(self.max_difference)} from {self.reference}, "
             f"{_short(self.max_relative_difference)} of the largest output "
             f"(allowed {_short(self.tolerance)})"
         )
-        return f"{found}; {self.note}" if self.note else found
+        return f"{text}; {self.note}" if self.note else text
 
 
 def _short(value: float) -> str:

@@ -25,7 +25,7 @@ def plan_warnings(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:
             readers.setdefault(value, []).append(index)
     warnings = []
     brought: dict[Value, int] = {}
-    kept = {*graph.outputs, *(tensor for _, tensor in graph.updates)}
+    needed = {*graph.outputs, *(tensor for _, tensor in graph.updates)}
     for index, step in enumerate(plan.steps):
         if isinstance(step, Load):
             continue
@@ -34,7 +34,7 @@ def plan_warnings(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:
             values = [(step.tensor, step.src, i) for i in items_of(graph, step.tensor, step.items)]
             before = {brought.get(value, -1) for value in values}
             is_alone = all(readers[value] == [index] for value in values)
-            if is_alone and len(before) == 1 and before != {-1} and step.tensor not in kept:
+            if is_alone and len(before) == 1 and before != {-1} and step.tensor not in needed:
                 first = plan.steps[before.pop()]
                 assert isinstance(first, Copy)
                 if _is_shorter(cluster, first, step):
@@ -47,7 +47,7 @@ def plan_warnings(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:
             continue
         for tensor in graph.task_outputs[step.task]:
             values = [each for each in values_made(graph, cluster, step) if each[0] == tensor]
-            if readers.keys().isdisjoint(values) and tensor not in kept:
+            if readers.keys().isdisjoint(values) and tensor not in needed:
                 name = graph.tensors[tensor].name
                 warnings.append(f"{quoted}: nothing reads tensor {name!r} after it")
     return warnings

@@ -70,19 +70,19 @@ def change(cluster: Cluster, changes: Changes) -> Changed:
         said.append(_scale(value, pattern, factor))
     for name, size in changes.memory.items():
         said.append(_resize(value, name, size))
-    found = cluster_from_json(value, "the changed cluster")
-    of_devices = tuple(like[device.name] for device in found.devices)
-    return Changed(found, of_devices, tuple(said), tuple(added))
+    changed_cluster = cluster_from_json(value, "the changed cluster")
+    of_devices = tuple(like[device.name] for device in changed_cluster.devices)
+    return Changed(changed_cluster, of_devices, tuple(said), tuple(added))
 
 
 def _find(value: Any, kind: str, name: str, option: str) -> Entry:
-    known = {entry["name"]: entry for entry in value[kind]}
-    if name not in known:
-        near = did_you_mean(name, known) or f"; it has: {', '.join(known)}"
+    entries = {entry["name"]: entry for entry in value[kind]}
+    if name not in entries:
+        near = did_you_mean(name, entries) or f"; it has: {', '.join(entries)}"
         one = {"devices": "device", "memories": "memory"}[kind]
         raise ClusterError(f"{option}: cluster {value['name']!r} has no {one} {name!r}{near}")
-    found: Entry = known[name]
-    return found
+    found_entry: Entry = entries[name]
+    return found_entry
 
 
 def _base(value: Any, entry: Entry) -> Entry | None:
@@ -93,8 +93,8 @@ def _base(value: Any, entry: Entry) -> Entry | None:
     for base in value["devices"]:
         is_there = all(base.get(key) == entry.get(key) for key in _PLACE)
         if is_there and twin_name(base["name"], maker) == entry["name"]:
-            found: Entry = base
-            return found
+            entry_found: Entry = base
+            return entry_found
     return None
 
 
@@ -111,27 +111,27 @@ def _add(
     for new in names:
         if new in like:
             raise ClusterError(f"add_device: there is a device {new!r} already; give another name")
-    made = {**source, "name": name}
+    new_entry = {**source, "name": name}
     peers = [entry for entry in value["devices"] if entry.get("host") == source.get("host")]
     sharing = [e for e in peers if e["memory"] == source["memory"] and _base(value, e) is None]
     where = ""
     if source.get("cores"):
         first = 1 + max(core for entry in peers for core in entry.get("cores", ()))
-        made["cores"] = list(range(first, first + len(source["cores"])))
-        where = f", on core {', '.join(map(str, made['cores']))}"
+        new_entry["cores"] = list(range(first, first + len(source["cores"])))
+        where = f", on core {', '.join(map(str, new_entry['cores']))}"
     else:
         kind, _, _ = source["device"].partition(":")
         numbers = [int(entry["device"].rpartition(":")[2]) for entry in peers
                    if entry["device"].partition(":")[0] == kind]  # fmt: skip
-        made["device"] = f"{kind}:{1 + max(numbers)}"
-        made.pop("part", None)
+        new_entry["device"] = f"{kind}:{1 + max(numbers)}"
+        new_entry.pop("part", None)
     if len(sharing) == 1 and source["memory"] != value.get("host"):
-        made["memory"] = _copy_memory(value, source["memory"], name)
+        new_entry["memory"] = _copy_memory(value, source["memory"], name)
         where = ", with a memory and links of its own like those"
-    value["devices"] += [made, *(_twin_of(made, source, twin) for twin in twins)]
-    for new, known in zip(names, [source, *twins], strict=True):
-        like[new] = like[known["name"]]
-        added.append((new, known["name"]))
+    value["devices"] += [new_entry, *(_twin_of(new_entry, source, twin) for twin in twins)]
+    for new, old in zip(names, [source, *twins], strict=True):
+        like[new] = like[old["name"]]
+        added.append((new, old["name"]))
     others = f"; {', '.join(names[1:])} too" if twins else ""
     return f"device {name} added, like {model}{where}{others}"
 
@@ -142,21 +142,21 @@ def _twin_name(device: str, twin: Entry) -> str:
     return twin_name(device, maker)
 
 
-def _twin_of(made: Entry, source: Entry, twin: Entry) -> Entry:
+def _twin_of(new_entry: Entry, source: Entry, twin: Entry) -> Entry:
     """The twin of a new device that is like this one of the device that the new one is like."""
     rest = {key: value for key, value in twin.items() if key not in _PLACE}
     if twin["memory"] == source["memory"]:
-        rest["memory"] = made["memory"]
-    place = {key: made[key] for key in _PLACE if key in made}
-    return {**rest, **place, "name": _twin_name(made["name"], twin)}
+        rest["memory"] = new_entry["memory"]
+    place = {key: new_entry[key] for key in _PLACE if key in new_entry}
+    return {**rest, **place, "name": _twin_name(new_entry["name"], twin)}
 
 
 def _copy_memory(value: Any, memory: str, name: str) -> str:
     """Add a memory like another one, with the same links; return its name."""
-    made = {**_find(value, "memories", memory, "add_device"), "name": name}
+    new_entry = {**_find(value, "memories", memory, "add_device"), "name": name}
     if any(entry["name"] == name for entry in value["memories"]):
         raise ClusterError(f"add_device: there is a memory {name!r} already; give another name")
-    value["memories"].append(made)
+    value["memories"].append(new_entry)
     for link in [entry for entry in value["links"] if memory in (entry["src"], entry["dst"])]:
         ends = {end: name if link[end] == memory else link[end] for end in ("src", "dst")}
         others = [entry for entry in value["links"] if entry["channel"] == link["channel"]]
@@ -171,13 +171,13 @@ def _copy_memory(value: Any, memory: str, name: str) -> str:
 def _drop(value: Any, name: str) -> str:
     device = _find(value, "devices", name, "drop_device")
     gone = [name, *(twin["name"] for twin in _twins(value, device))]
-    kept = [entry for entry in value["devices"] if entry["name"] not in gone]
-    if not kept:
+    remaining = [entry for entry in value["devices"] if entry["name"] not in gone]
+    if not remaining:
         raise ClusterError(f"drop_device: {name!r} is the last device of the cluster; leave one")
-    value["devices"] = kept
+    value["devices"] = remaining
     said = f"device {', '.join(gone)} dropped"
     memory = device["memory"]
-    is_used = any(entry["memory"] == memory for entry in kept)
+    is_used = any(entry["memory"] == memory for entry in remaining)
     if is_used or memory == value.get("host"):
         return said
     value["memories"] = [entry for entry in value["memories"] if entry["name"] != memory]
@@ -194,11 +194,11 @@ def _scale(value: Any, pattern: str, factor: float) -> str:
         if any(fnmatchcase(entry[key], pattern) for key in ("name", "channel"))
     ]
     if not links:
-        known = dict.fromkeys(
+        device_names = dict.fromkeys(
             [e["name"] for e in value["links"]] + [e["channel"] for e in value["links"]]
         )
-        near = did_you_mean(pattern, known) or (
-            f"; it has: {', '.join(known)}" if known else "; it has no links at all"
+        near = did_you_mean(pattern, device_names) or (
+            f"; it has: {', '.join(device_names)}" if device_names else "; it has no links at all"
         )
         raise ClusterError(
             f"scale_link: cluster {value['name']!r} has no link or channel {pattern!r}{near}"
@@ -237,13 +237,13 @@ def _number(quantity: str) -> int:
 
 def _resize(value: Any, name: str, size: str | int) -> str:
     owners = {entry["name"]: entry["memory"] for entry in value["devices"]}
-    known = {entry["name"] for entry in value["memories"]}
-    if name not in known and name not in owners:
-        near = did_you_mean(name, [*known, *owners]) or f"; it has: {', '.join(sorted(known))}"
+    names = {entry["name"] for entry in value["memories"]}
+    if name not in names and name not in owners:
+        near = did_you_mean(name, [*names, *owners]) or f"; it has: {', '.join(sorted(names))}"
         raise ClusterError(
             f"memory: cluster {value['name']!r} has no memory or device {name!r}{near}"
         )
-    memory = _find(value, "memories", name if name in known else owners[name], "memory")
+    memory = _find(value, "memories", name if name in names else owners[name], "memory")
     try:
         number = parse_bytes(int(size) if isinstance(size, str) and size.isdecimal() else size)
     except ValueError as err:

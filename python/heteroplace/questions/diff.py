@@ -37,14 +37,14 @@ def diff(was: Solution, now: Solution) -> PlanDiff:
         for name in common
         if old.devices[name] != new.devices[name]
     )
-    kept = set(common) - {entry.task for entry in moved}
+    in_place = set(common) - {entry.task for entry in moved}
     return PlanDiff(
         old.totals(),
         new.totals(),
         moved,
         tuple(name for name in names if name not in before),
         tuple(task.name for task in was.graph.tasks if task.name not in set(names)),
-        _num_reordered(old.order, new.order, kept),
+        _num_reordered(old.order, new.order, in_place),
         tuple(_notes(was, now)),
     )
 
@@ -89,13 +89,13 @@ class _Looked:
         )
 
 
-def _num_reordered(was: dict[str, list[str]], now: dict[str, list[str]], kept: set[str]) -> int:
+def _num_reordered(was: dict[str, list[str]], now: dict[str, list[str]], in_place: set[str]) -> int:
     """Count the tasks that stayed on their device but left their place in its order: the fewest
     without which the order of the others is as before."""
     count = 0
     for device, tasks in now.items():
         before = {name: place for place, name in enumerate(dict.fromkeys(was.get(device, ())))}
-        places = [before[name] for name in dict.fromkeys(tasks) if name in kept]
+        places = [before[name] for name in dict.fromkeys(tasks) if name in in_place]
         count += len(places) - _longest_rise(places)
     return count
 
@@ -132,21 +132,21 @@ def _of_structure(was: TaskGraph, now: TaskGraph) -> str:
 
 
 def _cluster_difference(was: Solution, now: Solution) -> str:
-    found = []
+    texts = []
     kinds = {"devices": "device", "memories": "memory", "links": "link"}
     for kind, one in kinds.items():
         old = {entry.name: entry for entry in getattr(was.cluster, kind)}
         new = {entry.name: entry for entry in getattr(now.cluster, kind)}
-        found += [f"{one} {name} is new" for name in new if name not in old]
-        found += [f"{one} {name} is gone" for name in old if name not in new]
+        texts += [f"{one} {name} is new" for name in new if name not in old]
+        texts += [f"{one} {name} is gone" for name in old if name not in new]
         for name in (name for name in new if name in old):
-            found += [
+            texts += [
                 f"{one} {name} has another {field.name}"
                 for field in fields(new[name])
                 if field.name not in ("memory", "src", "dst")  # ids shift with what is new or gone
                 and getattr(old[name], field.name) != getattr(new[name], field.name)
             ]
-    return ", ".join(found[:8]) or "in their name, host or congestion"
+    return ", ".join(texts[:8]) or "in their name, host or congestion"
 
 
 def _cost_note(was: Solution, now: Solution) -> list[str]:

@@ -45,8 +45,8 @@ def explain(solution: Solution, name: str) -> tuple[TaskAnswer, ...]:
 
 def explain_tasks(solution: Solution, tasks: Iterable[int]) -> tuple[TaskAnswer, ...]:
     """Explain tasks, in that order."""
-    asked = _Asked(solution)
-    return tuple(map(asked.about, tasks))
+    question = _Asked(solution)
+    return tuple(map(question.about, tasks))
 
 
 class _Asked:
@@ -73,15 +73,15 @@ class _Asked:
         """For each step the earlier one that ended last of those on what it occupies."""
         solution, times = self._solution, self._times
         last: dict[int, tuple[int, int]] = {}  # resource -> (finish, step)
-        found: list[int | None] = []
+        latest: list[int | None] = []
         for index, step in enumerate(solution.plan.steps):
             own = occupied(solution.graph, solution.cluster, step)
-            known = [last[resource] for resource in own if resource in last]
-            found.append(max(known)[1] if known else None)
+            earlier = [last[resource] for resource in own if resource in last]
+            latest.append(max(earlier)[1] if earlier else None)
             if index in times:
                 now = times[index][1], index
                 last.update((resource, max(now, last.get(resource, now))) for resource in own)
-        return found
+        return latest
 
     def about(self, task: int) -> TaskAnswer:
         """Return all there is to say about a task."""
@@ -128,8 +128,8 @@ class _Asked:
         baseline_ns = 0
         note = f"what moving it would cost is not known: {self._unmovable}"
         if problem is not None:
-            found = moves(problem, solution.plan, [task], self._objective)
-            row, baseline_ns = found.objective_ns[0], found.baseline_ns
+            answer = moves(problem, solution.plan, [task], self._objective)
+            row, baseline_ns = answer.objective_ns[0], answer.baseline_ns
             group = graph.tasks[task].together
             others = sum(other.together == group for other in graph.tasks) - 1 if group else 0
             note = f"with the {others} others of {group!r}" if others else ""
@@ -184,11 +184,11 @@ class _Asked:
             for index, step in enumerate(steps)
             if isinstance(step, (Run, Collective)) and step.task != task and index in times
         ]
-        told = set()
+        seen = set()
         for start, index, reader in sorted(runs):
             ready = [ready_ns[maker] for maker in self._makers[index] if maker in ready_ns]
-            if ready and reader not in told:
-                told.add(reader)
+            if ready and reader not in seen:
+                seen.add(reader)
                 places = "+".join(solution.cluster.devices[d].name for d in self._devices[reader])
                 yield Reader(graph.tasks[reader].name, places, start, start - max(ready))
 
@@ -230,6 +230,6 @@ def _without_time(costs: CostTable, task: int, name: str) -> CostTable:
         for cell in range(begin, begin + costs.num_devices):
             changed[cell] = min(changed[cell], 0)  # below are no times but signs of none
         tables.append(changed)
-    known = costs.collectives or CollectiveCosts()
-    collectives = replace(known, in_updates=known.in_updates | {name})
+    collective_costs = costs.collectives or CollectiveCosts()
+    collectives = replace(collective_costs, in_updates=collective_costs.in_updates | {name})
     return replace(costs, ns=tuple(tables), collectives=collectives)

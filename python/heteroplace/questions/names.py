@@ -27,18 +27,18 @@ def find_tasks(graph: TaskGraph, name: str) -> list[int]:
         lambda task: task.op.split("+"),
     )
     for names in groups:
-        found = [index for index, task in enumerate(graph.tasks) if name in names(task)]
-        if found:
-            return found
-    found = [
+        matching = [index for index, task in enumerate(graph.tasks) if name in names(task)]
+        if matching:
+            return matching
+    matching = [
         index
         for index, task in enumerate(graph.tasks)
-        if any(fnmatchcase(known, name) for names in groups for known in names(task))
+        if any(fnmatchcase(task_name, name) for names in groups for task_name in names(task))
     ]
-    if found:
-        return found
-    known = dict.fromkeys(n for names in groups for task in graph.tasks for n in names(task))
-    near = did_you_mean(name, known)
+    if matching:
+        return matching
+    task_name = dict.fromkeys(n for names in groups for task in graph.tasks for n in names(task))
+    near = did_you_mean(name, task_name)
     listed = ", ".join(task.name for task in graph.tasks[:_MAX_LISTED])
     raise GraphError(
         f"graph {graph.name!r} has no task, layer or op {name!r}"

@@ -87,12 +87,12 @@ def what_if(
     same_ns, note = _same_plan(solution, graph, changed.cluster, costs, batch)
     if forgets and same_ns is not None:
         note = f"{note}; {_RINGS}" if note else _RINGS
-    found = WhatIf(said, changed.cluster, judged_ns(solution), same_ns, note, is_per_item, items)
+    answer = WhatIf(said, changed.cluster, judged_ns(solution), same_ns, note, is_per_item, items)
     if not solve:
-        return found
+        return answer
     objective = THROUGHPUT if is_per_item else "latency"
     chosen = replace(options or SolveOptions(), objective=objective, items=items)
-    return replace(found, solution=_solve(graph, changed.cluster, costs, solver, chosen))
+    return replace(answer, solution=_solve(graph, changed.cluster, costs, solver, chosen))
 
 
 def _check_asked(changes: Changes, batch: int | None, solve: bool, is_per_item: bool) -> None:
@@ -117,8 +117,8 @@ def _with_added(graph: TaskGraph, added: Sequence[tuple[str, str]]) -> TaskGraph
     tasks = []
     for task in graph.tasks:
         names = task.devices
-        for new, known in added:
-            if names is not None and known in names:
+        for new, before in added:
+            if names is not None and before in names:
                 names = (*names, new)
         tasks.append(replace(task, devices=names))
     return replace(graph, tasks=tuple(tasks))

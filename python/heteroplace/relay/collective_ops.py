@@ -122,12 +122,12 @@ def _type_of(name: str, collective: _Collective) -> Callable[[Any, Any], tvm.ir.
             raise UnsupportedRelayError(f"{name} reads tensors of unlike types: {sorted(types)}")
         (dtype,) = types
         try:
-            found = collective.shapes(attrs, [static_shape(field) for field in fields])
+            shapes = collective.shapes(attrs, [static_shape(field) for field in fields])
         except ValueError as err:
             raise UnsupportedRelayError(f"{name}: {err}") from err
-        if isinstance(found, list):
-            return relay.TupleType([relay.TensorType(shape, dtype) for shape in found])
-        return relay.TensorType(found, dtype)
+        if isinstance(shapes, list):
+            return relay.TupleType([relay.TensorType(shape, dtype) for shape in shapes])
+        return relay.TensorType(shapes, dtype)
 
     return type_of
 

@@ -27,10 +27,10 @@ class ExprMap(MutableMapping[relay.Expr, T]):
         self._items: dict[int, tuple[relay.Expr, T]] = {}
 
     def __getitem__(self, key: relay.Expr) -> T:
-        found = self._items.get(key.handle.value)
-        if found is None:
+        item = self._items.get(key.handle.value)
+        if item is None:
             raise KeyError(key)
-        return found[1]
+        return item[1]
 
     def __setitem__(self, key: relay.Expr, value: T) -> None:
         self._items[key.handle.value] = key, value

@@ -23,26 +23,26 @@ SPAN_PREFIX = "task:"
 
 def post_order(expr: relay.Expr) -> list[relay.Expr]:
     """Return every sub-expression once, operands first; bodies of inner functions are left out."""
-    found: list[relay.Expr] = []
+    nodes: list[relay.Expr] = []
     inner = ExprSet()
 
     def visit(node: relay.Expr) -> None:
-        found.append(node)
+        nodes.append(node)
         if isinstance(node, relay.Function):
             for each in post_order_of_function(node):
                 inner.add(each)
 
     relay.analysis.post_order_visit(expr, visit)
     if not inner:
-        return found
-    return [node for node in found if node not in inner or isinstance(node, relay.Function)]
+        return nodes
+    return [node for node in nodes if node not in inner or isinstance(node, relay.Function)]
 
 
 def post_order_of_function(function: relay.Function) -> list[relay.Expr]:
     """Return the sub-expressions of a function: its parameters and its body, operands first."""
-    found: list[relay.Expr] = function.params[:]
-    relay.analysis.post_order_visit(function.body, found.append)
-    return found
+    nodes: list[relay.Expr] = function.params[:]
+    relay.analysis.post_order_visit(function.body, nodes.append)
+    return nodes
 
 
 def is_primitive_call(expr: relay.Expr) -> bool:
@@ -212,8 +212,8 @@ def _operands(node: relay.Expr) -> list[relay.Expr]:
     """What a call or a tuple reads, or a field is of."""
     if isinstance(node, relay.TupleGetItem):
         return [node.tuple_value]
-    found: list[relay.Expr] = (node.args if isinstance(node, relay.Call) else node.fields)[:]
-    return found
+    operands: list[relay.Expr] = (node.args if isinstance(node, relay.Call) else node.fields)[:]
+    return operands
 
 
 def _of_operands(
@@ -239,16 +239,16 @@ def rebuilt(
 
     `ops`: names of those whose calls alone `rewrite` is asked about; (): about all nodes.
     """
-    known = ExprMap[relay.Expr]() if mapped is None else mapped
+    rebuilt_of = ExprMap[relay.Expr]() if mapped is None else mapped
     body = function.body
 
     def of_ops(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         return rewrite(old, new) if op_name(old) in ops else new
 
-    rebuild(post_order(body), known, of_ops if ops else rewrite, keeps_unchanged=True)
-    if known[body].same_as(body):
+    rebuild(post_order(body), rebuilt_of, of_ops if ops else rewrite, keeps_unchanged=True)
+    if rebuilt_of[body].same_as(body):
         return function
-    return relay.Function(function.params, known[body], None, [], function.attrs)
+    return relay.Function(function.params, rebuilt_of[body], None, [], function.attrs)
 
 
 def function_pass(
@@ -273,22 +273,22 @@ def function_pass(
         if ops and not set(ops).intersection(relay.analysis.list_op_freqs(mod)):
             return mod
         mod = relay.transform.InferType()(mod)
-        made = {}
+        functions = {}
         for variable, function in mod.functions.items():
             if isinstance(function, relay.Function):
                 new = run(function)
                 if not new.same_as(function):
-                    made[variable] = new
-        return _with_functions(mod, made) if made else mod
+                    functions[variable] = new
+        return _with_functions(mod, functions) if functions else mod
 
     return tvm.transform.module_pass(replaced, opt_level=opt_level, name=name)
 
 
 def _with_functions(
-    mod: tvm.IRModule, made: Mapping[relay.GlobalVar, relay.Function]
+    mod: tvm.IRModule, new_functions: Mapping[relay.GlobalVar, relay.Function]
 ) -> tvm.IRModule:
     """Return a module with some functions replaced; what is said of the module stays."""
-    functions = {**dict(mod.functions.items()), **made}
+    functions = {**dict(mod.functions.items()), **new_functions}
     new = tvm.IRModule(functions, dict(mod.type_definitions.items()))
     return new if mod.attrs is None else new.with_attrs(mod.attrs)
 

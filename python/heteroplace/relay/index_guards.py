@@ -113,11 +113,11 @@ def _adv_index(old: relay.Call, new: relay.Call, bounds: Mapping[relay.Expr, Bou
     sizes = static_shape(data)[: len(indices)]
     if 0 in sizes:
         return new
-    known = old.args[0].fields if isinstance(old.args[0], relay.Tuple) else None
+    index_fields = old.args[0].fields if isinstance(old.args[0], relay.Tuple) else None
     fields = _fields(new.args[0], 1 + len(indices))
     for position, (size, type_) in enumerate(zip(sizes, indices, strict=True), 1):
         within = Interval(0, size - 1)
-        if known is None or not bounds[known[position]][0].is_within(within):
+        if index_fields is None or not bounds[index_fields[position]][0].is_within(within):
             low, high = relay.const(0, type_.dtype), relay.const(size - 1, type_.dtype)
             held = relay.minimum(relay.maximum(fields[position], low), high)
             fields[position] = with_span(held, {fields[position]}, old.span)

@@ -43,7 +43,7 @@ def Legalize() -> tvm.transform.Pass:  # noqa: N802  (stands for the pass of TVM
 
 
 def _legalize(function: relay.Function) -> relay.Function:
-    made = ExprSet(function.params)
+    new_exprs = ExprSet(function.params)
     forms: dict[str, Any] = {}
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
@@ -53,8 +53,8 @@ def _legalize(function: relay.Function) -> relay.Function:
                 forms[name] = new.op.get_attr(_ATTRIBUTE)
             value = None if forms[name] is None else _legal_form(forms[name], old, new)
             if value is not None:
-                new = with_span(value, made, old.span)
-        made.add(new)
+                new = with_span(value, new_exprs, old.span)
+        new_exprs.add(new)
         return new
 
     return rebuilt(function, rewrite)
@@ -105,12 +105,12 @@ def _weight_gradient(call: relay.Call, shape: tuple[int, ...]) -> relay.Expr:
         dilation=attrs.strides,
         out_dtype=attrs.out_dtype,
     )
-    found = relay.transpose(whole, (1, 0, 2, 3))
-    write_types(found)
-    if static_shape(found.checked_type) == shape:
-        return found
+    turned = relay.transpose(whole, (1, 0, 2, 3))
+    write_types(turned)
+    if static_shape(turned.checked_type) == shape:
+        return turned
     # Rows and columns of the data that a stride has left out at the end.
-    return relay.strided_slice(found, [0] * len(shape), list(shape))
+    return relay.strided_slice(turned, [0] * len(shape), list(shape))
 
 
 def multiplies_integers(target: tvm.target.Target) -> bool:

@@ -186,5 +186,5 @@ def _index_fault(call: relay.Call) -> str | None:
     outside = (values < 0) | (values >= limits)
     if not outside.any():
         return None
-    found = values[outside].reshape(-1)[0]
-    return f"{name} has the constant index {found}, outside of its data of the shape {shape}"
+    index = values[outside].reshape(-1)[0]
+    return f"{name} has the constant index {index}, outside of its data of the shape {shape}"

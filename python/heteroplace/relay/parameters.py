@@ -77,7 +77,7 @@ def _fault(parameter: relay.Var, value: Any) -> str:
     # Sizes that the module leaves open fit any.
     sizes = [int(size) if isinstance(size, tvm.tir.IntImm) else None for size in declared.shape]
     fits = len(sizes) == len(shape) and all(
-        size in (None, found) for size, found in zip(sizes, shape, strict=True)
+        size in (None, extent) for size, extent in zip(sizes, shape, strict=True)
     )
     if fits:
         return ""

@@ -61,20 +61,20 @@ def without_transposes(mod: tvm.IRModule) -> tvm.IRModule:
     mapped: dict[relay.Expr, relay.Expr] = {}
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        found = operands_of(old)
-        if found is None or not any(is_op_call(value, "transpose") for value, _ in found):
+        operands = operands_of(old)
+        if operands is None or not any(is_op_call(value, "transpose") for value, _ in operands):
             return new
-        a, b = map(_untransposed, found)
+        a, b = map(_untransposed, operands)
         if (a.is_transposed, b.is_transposed) == (False, True):
-            made = relay.nn.dense(mapped[a.value], mapped[b.value])
+            product = relay.nn.dense(mapped[a.value], mapped[b.value])
         else:
-            made = relay.nn.matmul(
+            product = relay.nn.matmul(
                 mapped[a.value],
                 mapped[b.value],
                 transpose_a=a.is_transposed,
                 transpose_b=b.is_transposed,
             )
-        return relay.Call(made.op, made.args, made.attrs, None, old.span)
+        return relay.Call(product.op, product.args, product.attrs, None, old.span)
 
     rebuild(post_order(main.body), mapped, rewrite)
     function = relay.Function(main.params, mapped[main.body], attrs=main.attrs)

@@ -231,10 +231,10 @@ def _call(row: dict[str, Any], arguments: list[relay.Expr]) -> relay.Call:
 def _constant(row: dict[str, Any], read: Callable[[int, int], Weights]) -> relay.Constant:
     shape = tuple(_count(extent) for extent in row["shape"])
     dtype = _text(row["dtype"])
-    known = np.dtype(_BFLOAT16_BITS if dtype == "bfloat16" else dtype)
+    array_type = np.dtype(_BFLOAT16_BITS if dtype == "bfloat16" else dtype)
     content = read(_count(row["weight"]), tensor_bytes(shape, dtype))
     array = tvm.nd.empty(shape, dtype)
-    array.copyfrom(content.view(known).reshape(shape))
+    array.copyfrom(content.view(array_type).reshape(shape))
     return relay.Constant(array)
 
 

@@ -86,8 +86,8 @@ def _thread_ids(cluster: Cluster, timeline: Timeline) -> dict[str, int]:
     resources = [device.name for device in cluster.devices]
     resources += [*cluster.channels, *(span.resource for span in timeline.spans)]
     used = {span.resource for span in timeline.spans}
-    kept = [resource for resource in dict.fromkeys(resources) if resource in used]
-    return {resource: index for index, resource in enumerate(kept, start=1)}
+    shown = [resource for resource in dict.fromkeys(resources) if resource in used]
+    return {resource: index for index, resource in enumerate(shown, start=1)}
 
 
 def _name_event(what: str, pid: int, tid: int, name: str) -> Event:

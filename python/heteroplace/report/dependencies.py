@@ -39,8 +39,8 @@ def data_pairs(graph: TaskGraph, cluster: Cluster, plan: Plan) -> tuple[tuple[in
     steps = plan.steps
     return tuple(
         (maker, index)
-        for index, found in enumerate(makers(graph, cluster, steps))
-        for maker in found
+        for index, maker_steps in enumerate(makers(graph, cluster, steps))
+        for maker in maker_steps
         if not (isinstance(steps[index], Run) and isinstance(steps[maker], Run))
     )
 
@@ -56,14 +56,14 @@ def critical_path(
     if not times:
         return ()
     binding = _bindings(graph, cluster, plan, timeline)
-    found = []
+    steps_found = []
     step: int | None = max(times, key=lambda index: (times[index][1], -index))
     while step is not None:
         before, why = binding[step]
         finish = 0 if before is None else times[before][1]
-        found.append(CriticalStep(step, why, times[step][0] - finish))
+        steps_found.append(CriticalStep(step, why, times[step][0] - finish))
         step = before
-    return tuple(reversed(found))
+    return tuple(reversed(steps_found))
 
 
 def _bindings(
@@ -75,11 +75,11 @@ def _bindings(
     last: dict[int, int] = {}
     through: dict[int, list[int]] = {}
     """What a step without times of its own waited for, or would have."""
-    found: dict[int, tuple[int | None, str]] = {}
+    bindings: dict[int, tuple[int | None, str]] = {}
 
     def timed(steps: Iterable[int]) -> list[int]:
-        known = (([step] if step in times else through.get(step, [])) for step in steps)
-        return list(dict.fromkeys(chain.from_iterable(known)))
+        step_ids = (([step] if step in times else through.get(step, [])) for step in steps)
+        return list(dict.fromkeys(chain.from_iterable(step_ids)))
 
     rooms = room_parts(plan.steps, cluster, len(cluster.resources))
     for index, sources in enumerate(makers(graph, cluster, plan.steps)):
@@ -92,7 +92,7 @@ def _bindings(
             choices = [one for one in choices if times[one[2]][0] <= times[index][0]]
             _, is_data, before = max(choices, default=(0, 0, None))
             why = "data" if is_data else "resource"
-            found[index] = before, "" if before is None else why
+            bindings[index] = before, "" if before is None else why
         elif guard_of(plan.steps[index]) is not None:
             # Skipped, which its queue did not know before the router had decided.
             through[index] = list(dict.fromkeys([*data, *holders]))
@@ -100,7 +100,7 @@ def _bindings(
             through[index] = data
             continue
         last.update(dict.fromkeys(resources, index))
-    return found
+    return bindings
 
 
 def critical_shares(

@@ -35,9 +35,13 @@ def without_empty_layers(
     """
     column = heads.index("layer")
     if not any(row[column] for row in rows):
-        kept = [index for index in range(len(heads)) if index != column]
-        rows = [[row[index] for index in kept] for row in rows]
-        return [heads[index] for index in kept], rows, "".join(align[index] for index in kept)
+        remaining = [index for index in range(len(heads)) if index != column]
+        rows = [[row[index] for index in remaining] for row in rows]
+        return (
+            [heads[index] for index in remaining],
+            rows,
+            "".join(align[index] for index in remaining),
+        )
     cut = [[*row[:column], _end_of(row[column]), *row[column + 1 :]] for row in rows]
     return heads, cut, align
 

@@ -134,10 +134,10 @@ def _guesses(solution: Solution) -> list[str]:
 
 
 def _placed(plan: Plan) -> list[tuple[int, int]]:
-    found = {
+    pairs = {
         (step.task, device)
         for step in plan.steps
         if isinstance(step, Run)
         for device in devices_of(step)
     }
-    return sorted(found)
+    return sorted(pairs)

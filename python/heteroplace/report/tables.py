@@ -90,18 +90,18 @@ def placement_table(
     reason_of = reason or (lambda task: plan.reasons[task] if plan.reasons else "")
     rows = []
     for group in groups[:max_rows]:
-        known = [task for task in group if task in span]
+        timed = [task for task in group if task in span]
         first, last = graph.tasks[group[0]], graph.tasks[group[-1]]
         devices = [cluster.devices[device].name for device in placement[group[0]]]
-        longest = max(known, key=lambda task: span[task][1] - span[task][0], default=group[0])
+        longest = max(timed, key=lambda task: span[task][1] - span[task][0], default=group[0])
         rows.append(
             [
                 first.name if len(group) == 1 else f"{first.name} .. {last.name} ({len(group)})",
                 layer_label([graph.tasks[task] for task in group]),
                 _commonest([graph.tasks[task].op for task in group]),
                 "+".join(devices) or "-",
-                format_ns(min(span[task][0] for task in known)) if known else "-",
-                format_ns(sum(span[task][1] - span[task][0] for task in known)) if known else "-",
+                format_ns(min(span[task][0] for task in timed)) if timed else "-",
+                format_ns(sum(span[task][1] - span[task][0] for task in timed)) if timed else "-",
                 reason_of(longest),
             ]
         )
@@ -167,9 +167,9 @@ def memory_text(
             )
         )
         line = f"memory {memory.name}: predicted {format_bytes(use.total_bytes)} ({parts})"
-        found = None if measured is None else measured.get(memory.name)
-        if found is not None:
-            line += f", measured {format_bytes(found.total_bytes)}"
+        measured_bytes = None if measured is None else measured.get(memory.name)
+        if measured_bytes is not None:
+            line += f", measured {format_bytes(measured_bytes.total_bytes)}"
         lines.append(line)
     return "\n".join(lines)
 
@@ -245,7 +245,7 @@ def solution_headline(solution: Solution) -> str:
 
     Where kernels were chosen, a line for each device that has others says what they gain.
     """
-    told = headline(
+    headline_text = headline(
         solution.cluster,
         solution.plan,
         solution.predicted_ns,
@@ -260,7 +260,7 @@ def solution_headline(solution: Solution) -> str:
         f"{name}: {count} tasks with these kernels gain {format_ns(gain_ns)}"
         for name, (count, gain_ns) in gains.items()
     ]
-    return "\n".join([told, *lines])
+    return "\n".join([headline_text, *lines])
 
 
 def headline(

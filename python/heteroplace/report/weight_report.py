@@ -29,9 +29,9 @@ def weights_text(graph: TaskGraph, cluster: Cluster, plan: Plan) -> str:
 
 def _num_tasks(loads: list[Load], when: str | None = None) -> int:
     """Of how many tasks weights are loaded, or are if something holds."""
-    found: set[int] = set()
+    tasks: set[int] = set()
     for load in loads:
         guard = guard_of(load)
         if when is None or (guard is not None and guard.when == when):
-            found.update(load.tasks)
-    return len(found)
+            tasks.update(load.tasks)
+    return len(tasks)

@@ -34,14 +34,14 @@ def read_array(path: str | os.PathLike[str]) -> Any:
     ExecutionError
         There is none.
     """
-    found = _load(path, "as an array", "numpy.save")
-    if isinstance(found, dict):
-        names = f" ({listed(map(repr, found))})" if found else ""
+    array = _load(path, "as an array", "numpy.save")
+    if isinstance(array, dict):
+        names = f" ({listed(map(repr, array))})" if array else ""
         raise ExecutionError(
-            f"{path}: is an archive (.npz), arrays by name: {len(found)}{names}; "
+            f"{path}: is an archive (.npz), arrays by name: {len(array)}{names}; "
             f"expected a file of one array (.npy), written by numpy.save"
         )
-    return found
+    return array
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -53,13 +53,13 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
         It is no such file.
     """
     writer = "numpy.savez(path, input_name=array, ...)"
-    found = _load(path, "as .npz", writer)
-    if not isinstance(found, dict):
+    arrays = _load(path, "as .npz", writer)
+    if not isinstance(arrays, dict):
         raise ExecutionError(
             f"{path}: cannot be read as .npz (it holds one array without a name); write it by "
             f"{writer}"
         )
-    return found
+    return arrays
 
 
 def _load(path: str | os.PathLike[str], kind: str, writer: str) -> Any:
@@ -67,9 +67,9 @@ def _load(path: str | os.PathLike[str], kind: str, writer: str) -> Any:
     try:
         # Opened here, as numpy leaves a file open that is no archive after all.
         with Path(path).open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            is_one = isinstance(found, np.ndarray)
-            return found if is_one else {name: found[name] for name in found.files}
+            loaded = np.load(file, allow_pickle=False)
+            is_one = isinstance(loaded, np.ndarray)
+            return loaded if is_one else {name: loaded[name] for name in loaded.files}
     except ValueError as err:
         # numpy advises to load it unsafely, which would run code out of the file.
         is_pickle = "pickle" in str(err)

@@ -111,16 +111,18 @@ def take_input(name: str, array: Array, dtype: str | None = None) -> np.ndarray:
         It lies on another device, or is no array of such a type.
     """
     try:
-        found = np.asarray(_on_host(name, array), order="C")
+        host_array = np.asarray(_on_host(name, array), order="C")
     except (TypeError, ValueError) as err:  # such as lists of unlike lengths
         raise ExecutionError(f"input {name!r} is no array: {err}") from err
-    if found.dtype.name == "bfloat16":
+    if host_array.dtype.name == "bfloat16":
         if dtype not in (None, "bfloat16"):
-            raise ExecutionError(f"input {name!r}: expected {dtype}, got bfloat16 {found.shape}")
-        return found.view(np.uint16)
-    if found.dtype.kind not in "biufc" or not found.dtype.isnative:
-        raise ExecutionError(f"input {name!r} cannot be an array of type {found.dtype}")
-    return found
+            raise ExecutionError(
+                f"input {name!r}: expected {dtype}, got bfloat16 {host_array.shape}"
+            )
+        return host_array.view(np.uint16)
+    if host_array.dtype.kind not in "biufc" or not host_array.dtype.isnative:
+        raise ExecutionError(f"input {name!r} cannot be an array of type {host_array.dtype}")
+    return host_array
 
 
 def take_outs(
@@ -179,16 +181,16 @@ def _on_host(name: str, array: Array) -> object:
         ) from err
 
 
-def _unknown(name: str, known: list[str]) -> str:
-    names = ", ".join(map(repr, known)) or "none"
-    return f"the program has no input {name!r}; it has {names}{did_you_mean(name, known)}"
+def _unknown(name: str, port_names: list[str]) -> str:
+    names = ", ".join(map(repr, port_names)) or "none"
+    return f"the program has no input {name!r}; it has {names}{did_you_mean(name, port_names)}"
 
 
-def _mismatch(what: str, shape: tuple[int, ...], dtype: str, found: np.ndarray) -> list[str]:
+def _mismatch(what: str, shape: tuple[int, ...], dtype: str, array: np.ndarray) -> list[str]:
     # Not by its name, which does not tell the order of the bytes.
-    if found.dtype == exchanged_dtype(dtype) and found.shape == shape:
+    if array.dtype == exchanged_dtype(dtype) and array.shape == shape:
         return []
-    return [f"{what}: expected {dtype} {shape}, got {found.dtype} {found.shape}"]
+    return [f"{what}: expected {dtype} {shape}, got {array.dtype} {array.shape}"]
 
 
 def _out_faults(name: str, shape: tuple[int, ...], dtype: str, array: object) -> list[str]:

@@ -291,13 +291,13 @@ class Executor(LoadedProgram):
         in a run, and messages between hosts, are not counted.
         """
         plan, cluster = self.solution.plan, self.solution.cluster
-        found: dict[tuple[str, str], int] = {}
+        num_bytes: dict[tuple[str, str], int] = {}
         for index, size in self._native.copied_bytes():
             step = plan.steps[index]
             if isinstance(step, Copy):
                 way = cluster.memories[step.src].name, cluster.memories[step.dst].name
-                found[way] = found.get(way, 0) + size
-        return found
+                num_bytes[way] = num_bytes.get(way, 0) + size
+        return num_bytes
 
     def routing_text(self, profile: Profile | None = None) -> str:
         """Return loads, padding and memories of branches, and what was counted so far, as text.
@@ -375,23 +375,24 @@ class Executor(LoadedProgram):
 def _check_agreement(native: NativeExecutor, manifest: Manifest, source: _Runnable) -> None:
     """Check that a manifest tells of the program beside it."""
     steps = len(manifest.solution.plan.steps)
-    told = [
+    expected = [
         [(name, tuple(shape), dtype) for name, shape, dtype in ports]
         for ports in (manifest.inputs, manifest.outputs)
     ]
     replaced = {port for state in manifest.state for port in state.ports}
-    found = [
+    actual = [
         [(port.name, port.shape, port.dtype) for port in ports if port.name not in replaced]
         for ports in (native.inputs, native.outputs)
     ]
     last = max((instruction.step for instruction in native.instructions), default=0)
-    if told == found and last < max(steps, 1):
+    if expected == actual and last < max(steps, 1):
         return
     where = "the executable"
     if not isinstance(source, Executable):
         where = source.path if isinstance(source, CompiledFile) else os.fspath(source)
     raise ArtifactError(
-        f"{where}: its manifest is of another program: it tells of inputs {told[0]}, outputs "
-        f"{told[1]} and {steps} steps, the program has {found[0]}, {found[1]} and {last + 1}; "
+        f"{where}: its manifest is of another program: it tells of inputs {expected[0]}, outputs "
+        f"{expected[1]} and {steps} steps, "
+        f"the program has {actual[0]}, {actual[1]} and {last + 1}; "
         f"compile the model again"
     )

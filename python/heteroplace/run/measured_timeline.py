@@ -20,8 +20,8 @@ def measured_timeline(
             # A worker that helps is there before the kernel begins, and a copy of a value that
             # only the compiled form has belongs to no step of the plan.
             continue
-        known = times.get(step, (start, finish))
-        times[step] = (min(known[0], start), max(known[1], finish))
+        measured_times = times.get(step, (start, finish))
+        times[step] = (min(measured_times[0], start), max(measured_times[1], finish))
     origin = min((start for start, _ in times.values()), default=0)
     spans = []
     for step, (start, finish) in sorted(times.items()):

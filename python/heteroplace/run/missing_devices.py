@@ -21,8 +21,8 @@ def check_devices_exist(
     `host`: see `missing_devices`.
     """
     missing = missing_devices(solution.cluster, solution.devices_used, host)
-    told = "the plan needs devices that this machine does not have: "
-    faults = [*([told + "; ".join(missing)] if missing else []), *others]
+    opening = "the plan needs devices that this machine does not have: "
+    faults = [*([opening + "; ".join(missing)] if missing else []), *others]
     if faults:
         raise MissingDeviceError(
             "; ".join(faults) + ". Place the model again for a cluster that describes this machine"

@@ -50,13 +50,13 @@ class ProgramState:
 
     def _here(self, name: str) -> list[str]:
         if name not in self._states:
-            known = ", ".join(map(repr, self._states)) or "none"
-            raise ExecutionError(f"the program has no state {name!r}; it has {known}")
-        found = self._own(self._states[name])
-        if not found:
+            names = ", ".join(map(repr, self._states)) or "none"
+            raise ExecutionError(f"the program has no state {name!r}; it has {names}")
+        own_names = self._own(self._states[name])
+        if not own_names:
             ports = ", ".join(self._states[name].ports)
             raise ExecutionError(
                 f"state {name!r} is in no memory of this rank's host (it is {ports}); ask the rank "
                 f"of a host that has it"
             )
-        return found
+        return own_names

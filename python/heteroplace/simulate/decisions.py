@@ -58,7 +58,7 @@ def sampled_decisions(
         The profile lacks a router, or has no run of one that is reached.
     """
     random = Random(seed)
-    found = []
+    decisions = []
     for _ in range(count):
         loads: dict[str, tuple[int, ...]] = {}
         for router in graph.routers:
@@ -67,8 +67,8 @@ def sampled_decisions(
                 loads[router.name] = _sampled_loads(router, profile.router(router.name), random)
             else:
                 loads[router.name] = (0,) * router.num_branches
-        found.append(decision_of(graph, loads, predicted))
-    return found
+        decisions.append(decision_of(graph, loads, predicted))
+    return decisions
 
 
 def _sampled_loads(router: Router, profile: RouterProfile, random: Random) -> tuple[int, ...]:
@@ -144,15 +144,15 @@ class DecidedTimes:
     def of(self, decision: Decision) -> StepTimes:
         """Return them; what is predicted wrongly is not begun any more once its router has
         decided."""
-        found = self._simulation.times(decision)
+        times = self._simulation.times(decision)
         refuted = [
             number
             for number, guard in self._predicted
             if not decision.loads[guard.router][guard.branch]
             and decision.makes(guard)
-            and found.start_ns[number] >= found.finish_ns[self._deciding(guard)]
+            and times.start_ns[number] >= times.finish_ns[self._deciding(guard)]
         ]
-        return self._simulation.times(decision, refuted) if refuted else found
+        return self._simulation.times(decision, refuted) if refuted else times
 
     def _deciding(self, guard: Guard) -> int:
         """The step that runs the router of a guard."""
@@ -184,11 +184,11 @@ def load_shares(
         if router.parent is not None:
             reached = sum(share for load, share in shares[router.parent] if load)
         even = ceil(router.num_cells * router.top_k / router.num_branches)
-        known = None if profile is None else profile.router(router.name)
-        if known is not None and reached:
-            _require_runs(known)
+        router_profile = None if profile is None else profile.router(router.name)
+        if router_profile is not None and reached:
+            _require_runs(router_profile)
         for branch in range(router.num_branches):
-            pmf = ((even, 1.0),) if known is None else known.load_pmf(branch)
+            pmf = ((even, 1.0),) if router_profile is None else router_profile.load_pmf(branch)
             shares[router.name, branch] = tuple((load, reached * share) for load, share in pmf)
             if (graph.router_ids[router.name], branch) in predicted:
                 shares[router.name, branch] = ((1, 1.0),)
@@ -221,10 +221,10 @@ def expected_table(
         capacities = router.capacities[branch]
         times_ns: dict[int, int] = {}
         for rows in capacities:  # also of a branch that was never taken
-            found = costs.run_ns(task, device, rows)
-            if found is None:
+            run_ns = costs.run_ns(task, device, rows)
+            if run_ns is None:
                 return costs.cost(task, device, rows)
-            times_ns[rows] = found
+            times_ns[rows] = run_ns
         mean = 0.0
         for load, share in shares[router.name, branch]:
             padded = padded_load(load, capacities, router.overflow)

@@ -123,16 +123,16 @@ def fetched_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> FloatArray:
     They were made by another device of the same memory, and nothing on its own has read them yet.
     """
     waits = _waits(graph, cluster, plan)
-    found = [sum(_held_bytes(graph, tensor, None) for tensor in wait.fetched) for wait in waits]
-    return np.array(found, dtype=np.float64)
+    num_bytes = [sum(_held_bytes(graph, tensor, None) for tensor in wait.fetched) for wait in waits]
+    return np.array(num_bytes, dtype=np.float64)
 
 
 def _held_bytes(graph: TaskGraph, tensor: int, decision: Decision | None) -> int:
     """Bytes of a tensor; of one in a routed buffer, of the rows that are there."""
-    found = graph.tensors[tensor]
-    branch = None if found.buffer is None else branch_of_rows(graph, found)
+    tensor_record = graph.tensors[tensor]
+    branch = None if tensor_record.buffer is None else branch_of_rows(graph, tensor_record)
     if branch is None or decision is None:
-        return found.bytes
+        return tensor_record.bytes
     return rows_bytes(graph, tensor, Guard(*branch), decision)
 
 
@@ -164,8 +164,8 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
             if makers and isinstance(step, Run) and (tensor, item, step.device) not in fetched:
                 fetched.add((tensor, item, step.device))
                 maker = makers[-1]
-                made = plan.steps[maker]
-                if isinstance(made, Run) and not resources & resources_of[maker]:
+                maker_step = plan.steps[maker]
+                if isinstance(maker_step, Run) and not resources & resources_of[maker]:
                     tensors.append(tensor)
         for tensor, memory in makes(graph, cluster, step):
             if adds_to(graph, step, tensor):

@@ -128,7 +128,7 @@ def expect_decisions(
     runs = DisturbedRuns(graph, cluster, plan, interference)
     decided = DecidedTimes(graph, cluster, costs, plan)
     times = {decision: decided.of(decision) for decision in dict.fromkeys(decisions)}
-    alone_ns = np.array([found.finish_ns - found.start_ns for found in times.values()]).T
+    alone_ns = np.array([span.finish_ns - span.start_ns for span in times.values()]).T
     _, finish = runs.play(runs.durations(costs, alone_ns, tuple(times)))
     of_decision = dict(zip(times, finish.max(axis=0), strict=True))
     ends = [of_decision[decision] for decision in decisions]

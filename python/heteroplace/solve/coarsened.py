@@ -164,7 +164,7 @@ def _solve_groups(
     try:
         costs = coarse.project_costs(problem.costs, problem.cluster)
         groups_problem = replace(problem, graph=coarse.graph, costs=costs)
-        found = solver.solve(groups_problem, noted)
+        result = solver.solve(groups_problem, noted)
     except InfeasibleError as err:
         raise SolverLimitError(
             f"no plan was found that keeps the {len(groups)} groups of coarsening {coarsening!r} "
@@ -172,7 +172,7 @@ def _solve_groups(
         ) from err
     size = f"{len(groups)} groups of {len(problem.graph.tasks)} tasks"
     plan = replace(
-        coarse.expand_plan(found.plan), origin=f"{found.plan.origin}, {size} ({coarsening})"
+        coarse.expand_plan(result.plan), origin=f"{result.plan.origin}, {size} ({coarsening})"
     )
     # A task starts earlier than its group could, when more may be live.
     peaks = live_peaks(problem.graph, problem.cluster, problem.costs, plan)
@@ -182,16 +182,16 @@ def _solve_groups(
             f"only as groups start: their tasks, which start earlier, do not fit. With coarsening "
             f"{FUSE_OPS!r} there may be a plan"
         )
-    tried = tuple((f"groups: {name}", value, note) for name, value, note in found.candidates)
+    tried = tuple((f"groups: {name}", value, note) for name, value, note in result.candidates)
     return judge_plan(
         problem,
         plan,
         options,
-        found.solver,
-        found.wall_s,
+        result.solver,
+        result.wall_s,
         deadline,
         candidates=((f"coarsening: {coarsening}", None, size), *tried),
-        was_interrupted=found.status == "interrupted",
+        was_interrupted=result.status == "interrupted",
     )
 
 

@@ -139,13 +139,13 @@ def no_placement_error(problem: Problem, is_proven: bool = False) -> InfeasibleE
     graph, cluster = problem.graph, problem.cluster
     weights = sum(task.weight_bytes for task in graph.tasks)
     tensors = sum(tensor.bytes for tensor in graph.tensors)
-    kept = 0 if cluster.host is None else sum(graph.tensors[t].bytes for t in _kept(graph))
-    lack = weights + kept - sum(memory.bytes for memory in cluster.memories)
+    staying_bytes = 0 if cluster.host is None else sum(graph.tensors[t].bytes for t in _kept(graph))
+    lack = weights + staying_bytes - sum(memory.bytes for memory in cluster.memories)
     is_proven = is_proven or lack > 0
-    found = "no placement fits" if is_proven else "no placement that fits was found"
+    opening = "no placement fits" if is_proven else "no placement that fits was found"
     if lack > 0:
-        kept_too = ", model inputs and outputs" if kept else ""
-        found += f": for weights{kept_too} all memories together lack {format_bytes(lack)}"
+        kept_too = ", model inputs and outputs" if staying_bytes else ""
+        opening += f": for weights{kept_too} all memories together lack {format_bytes(lack)}"
     capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
     pairs = [
         f"{src.name} -> {dst.name}"
@@ -157,7 +157,7 @@ def no_placement_error(problem: Problem, is_proven: bool = False) -> InfeasibleE
     pinned = sum(int((row != IMPOSSIBLE).sum() == 1) for row in problem.native.run_ns)
     advice = "Allow more devices, or give them more memory or links"
     return (InfeasibleError if is_proven else SolverLimitError)(
-        f"graph {graph.name!r} on cluster {cluster.name!r}: {found}. It needs "
+        f"graph {graph.name!r} on cluster {cluster.name!r}: {opening}. It needs "
         f"{format_bytes(weights)} of weights and {format_bytes(tensors)} of tensors (each counted "
         f"once and never freed, copies beside); {capacities}.{_lacks(problem)}{links} {pinned} of "
         f"{len(graph.tasks)} tasks can run on one device only. {advice}"

@@ -83,27 +83,27 @@ def moves(problem: Problem, plan: Plan, tasks: Sequence[int], objective: str = "
         What the plan was made for.
     """
     native = problem.native
-    asked = tuple(sorted(tasks))
+    task_ids = tuple(sorted(tasks))
     placement = native.placement(plan.steps)
     if plan.items > 1:
-        return _moved_items(problem, plan, asked)
+        return _moved_items(problem, plan, task_ids)
     if objective != THROUGHPUT:
         order = [step.task for step in plan.steps if isinstance(step, Run)]
-        found = what_if(native, placement, order, asked)
-        rows = [[None if ns == IMPOSSIBLE else ns for ns in row] for row in found.tolist()]
-        baseline = rows[0][placement[asked[0]]] if asked else 0
+        values = what_if(native, placement, order, task_ids)
+        rows = [[None if ns == IMPOSSIBLE else ns for ns in row] for row in values.tolist()]
+        baseline = rows[0][placement[task_ids[0]]] if task_ids else 0
     else:
         loads = _Loads(problem, placement)
         devices = range(len(problem.cluster.devices))
-        rows = [[loads.moved(task, device) for device in devices] for task in asked]
+        rows = [[loads.moved(task, device) for device in devices] for task in task_ids]
         baseline = loads.value(np.array(placement, dtype=np.int64))
     if baseline is None:
         # The plan is valid: it frees tensors before others come. Made anew, copies come as early as
         # they can, and loads are of many items, whose tensors are all there at once.
         baseline = objective_ns(problem, plan, objective)
-        for task, row in zip(asked, rows, strict=True):
+        for task, row in zip(task_ids, rows, strict=True):
             row[placement[task]] = baseline
-    return Moves(asked, tuple(map(tuple, rows)), baseline)
+    return Moves(task_ids, tuple(map(tuple, rows)), baseline)
 
 
 class _Loads:
@@ -170,12 +170,12 @@ def moved_steps(problem: Problem, plan: Plan, task: int, device: int) -> Iterato
         by_home: dict[int, list[int]] = {}
         for item in items_of(graph, tensor, items):
             start = [host] if host is not None and graph.tensors[tensor].producer is None else []
-            known = homes.setdefault((tensor, item), start)
-            if known and memory not in known:
-                by_home.setdefault(known[0], []).append(item)
-                known.append(memory)
-        for home, found in by_home.items():
-            yield Copy(tensor, home, memory, cluster.route(home, memory), tuple(found))
+            first_start = homes.setdefault((tensor, item), start)
+            if first_start and memory not in first_start:
+                by_home.setdefault(first_start[0], []).append(item)
+                first_start.append(memory)
+        for home, homes_of in by_home.items():
+            yield Copy(tensor, home, memory, cluster.route(home, memory), tuple(homes_of))
 
     for step in plan.steps:
         if isinstance(step, Copy) and step.tensor in touched:

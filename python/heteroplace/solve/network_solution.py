@@ -89,18 +89,18 @@ def solve_network(
         options = replace(options, min_gain_ratio=least_gain_ratio(problem, options))
         ratio = options.min_gain_ratio if interference is None else 0.0
         after_s = _CHECK_S_PER_TASK * len(problem.graph.tasks) + explain_s(problem)
-        asked = replace(
+        options_used = replace(
             options.leaving(after_s), min_gain_ratio=ratio, stop_gain_ratio=options.min_gain_ratio
         )
-        result = get_solver(solver).solve(problem, asked)
+        result = get_solver(solver).solve(problem, options_used)
     if callable(interference):
         interference = interference() if num_devices(problem, result.plan) > 1 else None
     given = problem.graph, problem.cluster, problem.costs
     expected, singles = None, dict[str, tuple[Plan, RunTime]]()
     if interference is not None:
-        known = interference
+        measured = interference
         run_time_of = run_time_of or (
-            lambda plan: load_entry(_EXPECT)(*given, plan, known).run_time
+            lambda plan: load_entry(_EXPECT)(*given, plan, measured).run_time
         )
     elif is_of_one and _has_messages(problem.cluster, result.plan):
         run_time_of = lambda plan: load_entry(_EXPECT_ALONE)(*given, plan).run_time  # noqa: E731
@@ -168,12 +168,12 @@ def expected_singles(
 
     Devices are those of `devices_to_compare` that can run all tasks, in cluster order.
     """
-    found = {}
+    singles = {}
     for device in sorted(devices_to_compare(problem)):
         plan = single_plan(problem, device)
         if isinstance(plan, Plan):
-            found[problem.cluster.devices[device].name] = plan, run_time_of(plan)
-    return found
+            singles[problem.cluster.devices[device].name] = plan, run_time_of(plan)
+    return singles
 
 
 def choose_expected(

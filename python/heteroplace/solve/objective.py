@@ -61,7 +61,7 @@ def single_objectives(
         return {name: objective_ns(problem, plan, objective) for name, plan in plans}
     if objective != THROUGHPUT:
         return single_makespans(problem)
-    found = {}
+    objectives = {}
     for device_id in sorted(devices_to_compare(problem)):
         device = problem.cluster.devices[device_id]
         # Without the steps, which large graphs have many of.
@@ -71,8 +71,8 @@ def single_objectives(
             loads: PlacementLoads = load_entry(_PLACEMENT_LOADS)(problem.native, devices)
             # With many items at work nothing is freed in between, unlike in a plan for one.
             if loads.fits(problem.cluster):
-                found[device.name] = loads.item_ns
-    return found
+                objectives[device.name] = loads.item_ns
+    return objectives
 
 
 def single_plans_of_items(problem: Problem, items: int) -> Iterator[tuple[str, Plan]]:
@@ -107,15 +107,15 @@ def _all_batches(problem: Problem, device: int, items: int) -> list[list[tuple[i
     """For each task the items in batches on the device, as `_batches` has them."""
     # Not by the costs: a batch may be refused for another task of the colocation group.
     run_ns = problem.native.batch_run_ns[:, :, device].T.tolist()
-    known: dict[tuple[tuple[int, int], ...], list[tuple[int, ...]]] = {}
-    found = []
+    batches_of: dict[tuple[tuple[int, int], ...], list[tuple[int, ...]]] = {}
+    all_batches = []
     for row in run_ns:
         pairs = zip(problem.costs.batches, row, strict=True)
         times = tuple((size, ns) for size, ns in pairs if ns != IMPOSSIBLE)
-        if times not in known:
-            known[times] = _batches(times, items)
-        found.append(known[times])
-    return found
+        if times not in batches_of:
+            batches_of[times] = _batches(times, items)
+        all_batches.append(batches_of[times])
+    return all_batches
 
 
 def _batches(times: Sequence[tuple[int, int]], items: int) -> list[tuple[int, ...]]:
@@ -132,12 +132,12 @@ def _batches(times: Sequence[tuple[int, int]], items: int) -> list[tuple[int, ..
             if size <= count and (before := best[count - size]) is not None
         ]
         best.append(min(choices, default=None))
-    found: list[tuple[int, ...]] = []
+    batches: list[tuple[int, ...]] = []
     left = items
     while left and (chosen := best[left]) is not None:
         left -= chosen[2]
-        found.append(tuple(range(left, left + chosen[2])))
-    return found[::-1]
+        batches.append(tuple(range(left, left + chosen[2])))
+    return batches[::-1]
 
 
 def least_gain_ratio(problem: Problem, options: SolveOptions) -> float:

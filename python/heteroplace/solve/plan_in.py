@@ -77,5 +77,5 @@ def _makers_in(value: object) -> tuple[str, ...]:
         for step in (steps if isinstance(steps, list) else [])
         if isinstance(step, dict)
     }
-    found = {maker_of(name) for name in names}
-    return tuple(maker for maker in MAKERS if maker in found)
+    makers = {maker_of(name) for name in names}
+    return tuple(maker for maker in MAKERS if maker in makers)

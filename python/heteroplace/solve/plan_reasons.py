@@ -114,8 +114,8 @@ class Reasons:
     @cached_property
     def _num_allowed(self) -> list[int]:
         """[num_tasks], how many devices can run each."""
-        found: list[int] = np.count_nonzero(self._native.run_ns != IMPOSSIBLE, axis=1).tolist()
-        return found
+        counts: list[int] = np.count_nonzero(self._native.run_ns != IMPOSSIBLE, axis=1).tolist()
+        return counts
 
     def _name(self, device: int) -> str:
         return self._problem.cluster.devices[device].name

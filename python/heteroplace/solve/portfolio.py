@@ -180,11 +180,11 @@ class _Auto:
             native_plan=chosen.plan,
         )
 
-    def _note_singles(self, found: set[str]) -> None:
+    def _note_singles(self, names: set[str]) -> None:
         """Say why devices cannot take everything, unless the graph is so large that it shows."""
         for device_id, device in enumerate(self._problem.cluster.devices):
             name = f"single {device.name}"
-            if name in found:
+            if name in names:
                 continue
             note = f"{device.name} cannot run or hold all tasks, or the time was up"
             is_short = len(self._problem.graph.tasks) <= MAX_TASKS_TO_BOUND
@@ -246,8 +246,8 @@ class _Auto:
             self._tried.append(("search", None, "left out: the time is up"))
             return
         best = self._best
-        known = None if best is None else (best.makespan_ns, best.plan)
-        search = SearchRun(self._problem, initial, self._options, LONG_PATIENCE_PER_TASK, known)
+        best_plan = None if best is None else (best.makespan_ns, best.plan)
+        search = SearchRun(self._problem, initial, self._options, LONG_PATIENCE_PER_TASK, best_plan)
         stalled_s = 0.0
         route = self._route()
         while True:

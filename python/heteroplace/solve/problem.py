@@ -97,10 +97,10 @@ class Problem:
     """Memory counts by lifetime; False: by the static rule alone, to compare with."""
 
     def __post_init__(self) -> None:
-        found = first_shared(self.graph)
-        if found:
+        shared = first_shared(self.graph)
+        if shared:
             raise SolverError(
-                f"graph {self.graph.name!r} has the {found}: solvers place graphs in which each "
+                f"graph {self.graph.name!r} has the {shared}: solvers place graphs in which each "
                 f"task runs on one device and tensors belong to one item; an explicit schedule "
                 f"of this graph is simulated and compiled as it is, without a solver"
             )
@@ -249,9 +249,9 @@ def list_parts_of(text: str) -> ListParts:
     kinds = tuple(LIST_PARTS.items())
     if len(given) == len(kinds):
         wrong = [
-            f"{kind} {name!r} is none of {', '.join(known)}"
-            for name, (kind, known) in zip(given, kinds, strict=True)
-            if name not in known
+            f"{kind} {name!r} is none of {', '.join(allowed)}"
+            for name, (kind, allowed) in zip(given, kinds, strict=True)
+            if name not in allowed
         ]
         if not wrong:
             return given[0], given[1], given[2]

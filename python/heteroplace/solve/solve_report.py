@@ -38,12 +38,12 @@ class SolverRecord:
         """Take a report of the solver."""
         if self._then is not None:
             self._then(report)
-        found = report.best_ns, report.bound_ns
-        if self.points and (self.points[-1].best_ns, self.points[-1].bound_ns) == found:
+        values = report.best_ns, report.bound_ns
+        if self.points and (self.points[-1].best_ns, self.points[-1].bound_ns) == values:
             return
         # From the first phase on; the report counts from the beginning of its own.
         elapsed_ns = round((time.perf_counter() - self._begin) * 1e9)
-        self.points.append(SolverPoint(elapsed_ns, report.phase, *found))
+        self.points.append(SolverPoint(elapsed_ns, report.phase, *values))
 
 
 def write_report(
@@ -108,9 +108,9 @@ def report_content(
     elif graph.tasks:
         problem = Problem(graph, cluster, solution.costs)
         objective = "latency" if solution.item_ns is None else THROUGHPUT
-        asked = _costliest(solution, most_movable(problem, plan))
-        found = moves(problem, plan, asked, objective)
-        move_tasks, move_ns, baseline = found.tasks, found.objective_ns, found.baseline_ns
+        task_ids = _costliest(solution, most_movable(problem, plan))
+        moved = moves(problem, plan, task_ids, objective)
+        move_tasks, move_ns, baseline = moved.tasks, moved.objective_ns, moved.baseline_ns
         if len(move_tasks) < len(graph.tasks):
             missing["moves"] = (
                 f"What moving a task would cost is known of the {len(move_tasks):,} costliest of "
@@ -154,13 +154,13 @@ def _loads(solution: Solution) -> tuple[int, ...]:
 
 def _texts(solution: Solution) -> tuple[tuple[str, str], ...]:
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    found = []
+    texts = []
     if graph.routers:
-        found.append(("Routed branches", load_plugin("routers", "plan-text")(solution)))
+        texts.append(("Routed branches", load_plugin("routers", "plan-text")(solution)))
     weights = weights_text(graph, cluster, plan)
     if weights:
-        found.append(("Weights of branches", weights))
-    return tuple(found)
+        texts.append(("Weights of branches", weights))
+    return tuple(texts)
 
 
 def _properties(solution: Solution) -> dict[str, str]:

@@ -188,18 +188,18 @@ def _is_same(first: tir.PrimExpr, second: tir.PrimExpr) -> bool:
 
 def _sources(value: tir.PrimExpr) -> set[int]:
     """Identify the buffers, variables and constants that a value is made of."""
-    found = set()
+    names = set()
     for node in _nodes(value):
         if isinstance(node, tir.BufferLoad):
-            found.add(node.buffer.data.__hash__())
+            names.add(node.buffer.data.__hash__())
         elif isinstance(node, tir.FloatImm):
-            found.add(hash((str(node.dtype), node.value)))
+            names.add(hash((str(node.dtype), node.value)))
         elif isinstance(node, tir.Var) and _is_float(node):
-            found.add(node.__hash__())
-    return found
+            names.add(node.__hash__())
+    return names
 
 
 def _nodes(value: tir.PrimExpr) -> list[object]:
-    found: list[object] = []
-    tir.stmt_functor.post_order_visit(value, found.append)
-    return found
+    nodes: list[object] = []
+    tir.stmt_functor.post_order_visit(value, nodes.append)
+    return nodes

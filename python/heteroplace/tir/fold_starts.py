@@ -116,8 +116,8 @@ def _with_identity(node: tir.AttrStmt, start: _Start) -> tir.AttrStmt | None:
         identity.append(each if other is None else other)
     if is_same:
         return None
-    made = tir.CommReducer(reducer.lhs, reducer.rhs, reducer.result, identity)
-    return tir.AttrStmt(made, node.attr_key, node.value, node.body)
+    combiner = tir.CommReducer(reducer.lhs, reducer.rhs, reducer.result, identity)
+    return tir.AttrStmt(combiner, node.attr_key, node.value, node.body)
 
 
 def _with_padding(node: tir.Call, start: _Start) -> tir.Call | None:

@@ -26,7 +26,7 @@ def half_by_float32(functions: tvm.IRModule) -> tvm.IRModule:
 
 
 def _replacement(cast: tir.Cast) -> tir.PrimExpr | None:
-    made, read = str(cast.dtype), str(cast.value.dtype)
-    if not made.startswith("float16") or not read.startswith("float64"):
+    cast_type, read = str(cast.dtype), str(cast.value.dtype)
+    if not cast_type.startswith("float16") or not read.startswith("float64"):
         return None
-    return tir.Cast(made, tir.Cast(made.replace("float16", "float32"), cast.value))
+    return tir.Cast(cast_type, tir.Cast(cast_type.replace("float16", "float32"), cast.value))

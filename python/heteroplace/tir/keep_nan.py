@@ -56,14 +56,14 @@ def keep_nan(functions: tvm.IRModule, *, is_cpu: bool) -> tvm.IRModule:
 
 def _reads(value: tir.PrimExpr, buffer: tir.Buffer) -> bool:
     """Tell whether `value` depends on what it takes the place of: a fold over many elements."""
-    found: list[bool] = []
+    hits: list[bool] = []
 
     def look(node: object) -> None:
         if isinstance(node, tir.BufferLoad) and node.buffer.data.same_as(buffer.data):
-            found.append(True)
+            hits.append(True)
 
     tir.stmt_functor.post_order_visit(value, look)
-    return bool(found)
+    return bool(hits)
 
 
 def _of_floats(
@@ -107,14 +107,14 @@ def _by_names(value: _Extreme) -> tir.PrimExpr | None:
 
 def _num_names(value: tir.PrimExpr) -> int:
     """How many names an expression gives to values."""
-    found: list[object] = []
+    names: list[object] = []
 
     def look(node: object) -> None:
         if isinstance(node, tir.Let):
-            found.append(node)
+            names.append(node)
 
     tir.stmt_functor.post_order_visit(value, look)
-    return len(found)
+    return len(names)
 
 
 def hidden(number: tir.PrimExpr) -> tir.PrimExpr:

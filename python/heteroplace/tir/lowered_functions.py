@@ -26,13 +26,13 @@ def with_functions(
     rewritten
         Returns the function that it gets if there is nothing to rewrite.
     """
-    found = {
+    new_functions = {
         name: rewritten(each) if isinstance(each, tir.PrimFunc) else each
         for name, each in functions.functions.items()
     }
-    if all(found[name].same_as(each) for name, each in functions.functions.items()):
+    if all(new_functions[name].same_as(each) for name, each in functions.functions.items()):
         return functions
-    return tvm.IRModule(found, attrs=functions.attrs)
+    return tvm.IRModule(new_functions, attrs=functions.attrs)
 
 
 def with_nodes(

@@ -59,7 +59,7 @@ def estimate_batch(
         See `measure_batches`.
     """
     say = options.progress or (lambda line: None)
-    found: list[BatchMeasurement] = []
+    measurements: list[BatchMeasurement] = []
     peaks = {}
     for under_test in find_devices_under_test(graph, cluster, (), options.skips_absent):
         name = cluster.devices[under_test.device].name
@@ -73,10 +73,12 @@ def estimate_batch(
             large,
             tuple(imported.inputs),
         )
-        found.append(measured)
+        measurements.append(measured)
         peaks[name] = measured.large_peak_bytes
-    large_graph = found[0].large_graph
-    tables = {size: _known_cells([each.tables[size] for each in found]) for size in SMALL_BATCHES}
+    large_graph = measurements[0].large_graph
+    tables = {
+        size: _known_cells([each.tables[size] for each in measurements]) for size in SMALL_BATCHES
+    }
     estimated = estimate_costs(large_graph, cluster, tables, large)
     return table_from_rows(graph, cluster, estimated.rows), peaks
 

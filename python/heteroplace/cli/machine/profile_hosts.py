@@ -50,10 +50,11 @@ class HostPart:
 
 def check_extras(extras: Extras) -> None:
     """Raise HeteroPlaceError for what is not measured over hosts."""
-    asked = [name for field, name in _NOT_OVER_HOSTS.items() if getattr(extras, field)]
-    if asked:
+    set_options = [name for field, name in _NOT_OVER_HOSTS.items() if getattr(extras, field)]
+    if set_options:
         raise HeteroPlaceError(
-            f"{', '.join(asked)}: one process does it over all devices; leave it out under mpiexec"
+            f"{', '.join(set_options)}: one process does it over all devices; "
+            f"leave it out under mpiexec"
         )
 
 
@@ -90,13 +91,13 @@ def profile_hosts(
     part = on_host(cluster, cluster.hosts[ranks.rank])
     devices = [device_fingerprint(device) for device in part.devices]
     with _own_store(ranks, options.store, devices) as store:
-        found = profile_model(path, part, replace(options, store=store), (), extras)
-        news = [] if options.store is store else list(found.measurements.items())
+        profile = profile_model(path, part, replace(options, store=store), (), extras)
+        news = [] if options.store is store else list(profile.measurements.items())
     for rows in ranks.gather(news):
         if options.store is not None:
             options.store.add_many(rows)
-    rows_of = {batch: each.costs.rows for batch, each in found.profiles.items()}
-    parts = ranks.gather(HostPart(found.graph, rows_of, found.profiles))
+    rows_of = {batch: each.costs.rows for batch, each in profile.profiles.items()}
+    parts = ranks.gather(HostPart(profile.graph, rows_of, profile.profiles))
     return _joined(cluster, parts)
 
 
@@ -105,12 +106,12 @@ def _own_store(
     ranks: Ranks, store: CostStore | None, devices: Sequence[str]
 ) -> Iterator[CostStore]:
     """The first rank's store; for another one, what that knows of its devices."""
-    asked = ranks.gather(tuple(dict.fromkeys(devices)))
-    known: list[list[Row]] = [[] for _ in asked]
+    requested_devices = ranks.gather(tuple(dict.fromkeys(devices)))
+    rows_of_devices: list[list[Row]] = [[] for _ in requested_devices]
     if store is not None:
-        for rank, names in enumerate(asked[1:], start=1):
-            known[rank] = [row for name in names for row in store.rows(_of_device(name))]
-    given = ranks.gather(known)[0]
+        for rank, names in enumerate(requested_devices[1:], start=1):
+            rows_of_devices[rank] = [row for name in names for row in store.rows(_of_device(name))]
+    given = ranks.gather(rows_of_devices)[0]
     if store is not None:
         yield store
         return

@@ -57,10 +57,10 @@ class ModelProfile:
     @property
     def measurements(self) -> dict[KernelKey, Measurement]:
         """Of all batch sizes."""
-        found: dict[KernelKey, Measurement] = {}
+        measurements: dict[KernelKey, Measurement] = {}
         for profile in self.profiles.values():
-            found.update(profile.measurements)
-        return found
+            measurements.update(profile.measurements)
+        return measurements
 
     def sources(self) -> dict[str, int]:
         """Return how many cells of the cost table come from where, e.g. "measured, in place"."""
@@ -133,8 +133,8 @@ def profile_model(
         tables = {batch: each.costs for batch, each in profiles.items()}
         if extras.sequential_order is not None:
             say("measuring over several devices, one after the other")
-            found = measure_sequential(single, cluster, tables[1], extras.sequential_order)
-            tables[1] = found.costs
+            sequential = measure_sequential(single, cluster, tables[1], extras.sequential_order)
+            tables[1] = sequential.costs
         peaks: dict[str, int] = {}
         if extras.estimated_batch is not None:
             large = extras.estimated_batch
@@ -158,12 +158,12 @@ def _left_s(options: ProfileOptions, profiles: dict[int, Profile]) -> float | No
 
 
 def _check_hosts(cluster: Cluster, remotes: Sequence[RemoteHost]) -> None:
-    known = sorted({device.host for device in cluster.devices if device.host})
+    hosts = sorted({device.host for device in cluster.devices if device.host})
     for remote in remotes:
-        if remote.host not in known:
+        if remote.host not in hosts:
             raise ClusterError(
                 f"--rpc names host {remote.host!r}, on which cluster {cluster.name!r} has no "
-                f"device; its hosts: {', '.join(known) or 'none, all devices are in this machine'}"
+                f"device; its hosts: {', '.join(hosts) or 'none, all devices are in this machine'}"
             )
 
 

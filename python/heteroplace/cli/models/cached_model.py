@@ -101,7 +101,7 @@ def _cached_options(
     sizes: InputSizes, options: dict[str, Any], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Everything on the command line, and in files that it names, that decides what is compiled."""
-    found = {
+    chosen_options = {
         **options,
         "inputs of the model": asdict(sizes),
         "is_annotated": not arguments.ignore_annotations,
@@ -110,8 +110,8 @@ def _cached_options(
     for name in ("costs", "inputs", "routes", "plan_in"):
         path = Path(str(options.get(name, "")))
         if name in options and path.is_file():  # its content counts, not its name
-            found[name] = digest_of(path)
-    return found
+            chosen_options[name] = digest_of(path)
+    return chosen_options
 
 
 def _kept_tunings(options: dict[str, Any]) -> str:
@@ -142,7 +142,7 @@ def compile_onnx(
     builder = importlib.import_module(BUILDER)
     is_annotated = not arguments.ignore_annotations
     with progress_of(arguments) as say:
-        found: tuple[Executable, About, Digests] = builder.compile_model(
+        compiled: tuple[Executable, About, Digests] = builder.compile_model(
             model, sizes, cluster, options, say, is_annotated=is_annotated, log=log
         )
-    return found
+    return compiled

@@ -42,12 +42,14 @@ def make_inputs(
     """
     check_names(ports, given)
     random = np.random.default_rng(seed)
-    found = {}
+    inputs = {}
     for name, shape, dtype in ports:
         ends = legal.get(name)
-        made = array_in(None if ends is None else Interval(*ends), shape, dtype, random)
-        found[name] = made if name not in given else checked_input(name, shape, dtype, given[name])
-    return found
+        array = array_in(None if ends is None else Interval(*ends), shape, dtype, random)
+        inputs[name] = (
+            array if name not in given else checked_input(name, shape, dtype, given[name])
+        )
+    return inputs
 
 
 def check_names(ports: Ports, given: Arrays) -> None:
@@ -76,13 +78,15 @@ def checked_input(name: str, shape: tuple[int, ...], dtype: str, array: Any) -> 
             f"input {name!r} has shape {list(array.shape)}, expected {list(shape)}"
         )
     with np.errstate(over="ignore"):  # told below
-        found = _cast_to_bfloat16(name, array) if dtype == "bfloat16" else _cast(name, array, dtype)
-    if not _holds(found, array, dtype):
+        checked = (
+            _cast_to_bfloat16(name, array) if dtype == "bfloat16" else _cast(name, array, dtype)
+        )
+    if not _holds(checked, array, dtype):
         raise ExecutionError(
             f"input {name!r} has values from {np.nanmin(array)} to {np.nanmax(array)} of type "
             f"{array.dtype}, of which {dtype}, which the model expects, does not hold all"
         )
-    return found
+    return checked
 
 
 def _cast(name: str, array: Any, dtype: str) -> Any:
@@ -110,8 +114,8 @@ def _cast_to_bfloat16(name: str, array: Any) -> Any:
     return np.where(np.isnan(array), 0x7FC0, nearest).astype("uint16")
 
 
-def _holds(found: Any, array: Any, dtype: str) -> bool:
+def _holds(cast_array: Any, array: Any, dtype: str) -> bool:
     """Whether a cast has kept whole numbers, and made no number infinite; it may round."""
-    if found.dtype.kind in "biu" and array.dtype.kind != "f":
-        return bool(np.array_equal(found, array))
-    return bool(np.array_equal(np.isinf(numbers_of(found, dtype)), np.isinf(array)))
+    if cast_array.dtype.kind in "biu" and array.dtype.kind != "f":
+        return bool(np.array_equal(cast_array, array))
+    return bool(np.array_equal(np.isinf(numbers_of(cast_array, dtype)), np.isinf(array)))

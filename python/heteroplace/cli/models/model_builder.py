@@ -89,12 +89,12 @@ def with_annotations(
     devices = frontend_of(path).read_devices(path)
     if not devices:
         return dict(options)
-    known = {device.name for device in cluster.devices}
+    names = {device.name for device in cluster.devices}
     for node, device in devices.items():
-        if device not in known:
+        if device not in names:
             raise ClusterError(
                 f"{path}: node {node!r} is annotated for device {device!r}, and cluster "
-                f"{cluster.name!r} has {', '.join(sorted(known))}; give a cluster that has it, or "
+                f"{cluster.name!r} has {', '.join(sorted(names))}; give a cluster that has it, or "
                 f"--ignore-annotations"
             )
     there: set[str] = set()
@@ -189,8 +189,10 @@ def compile_model(
         )
     legal = {}
     if executable.source is not None:
-        found = legal_inputs(executable.source.mod["main"])
-        legal = {var.name_hint: (kept.low, kept.high) for var, kept in found.items()}
+        intervals = legal_inputs(executable.source.mod["main"])
+        legal = {
+            var.name_hint: (interval.low, interval.high) for var, interval in intervals.items()
+        }
     if model_digests(path) != digests:
         raise FrontendError(
             f"{path}: the model or its weights changed while it was compiled; run it again"
@@ -207,8 +209,8 @@ def model_digests(path: Path) -> Digests:
         The file is no ONNX model, or a file cannot be read.
     """
     files = {place: path.parent / place for place in frontend_of(path).weight_files(path)}
-    found = {place: digest_of(file) for place, file in files.items() if file.is_file()}
-    return {MODEL: digest_of(path), **found}
+    digests = {place: digest_of(file) for place, file in files.items() if file.is_file()}
+    return {MODEL: digest_of(path), **digests}
 
 
 def tune_model(path: Path, sizes: InputSizes, cluster: Cluster, say: Say, **options: Any) -> Any:

@@ -131,8 +131,8 @@ def given_options(
     """
     parser.set_defaults(**dict.fromkeys(vars(arguments)))
     subcommand = parser.prog.split()[-1]
-    found, _ = parser.parse_known_args(argv[argv.index(subcommand) + 1 :])
-    return frozenset(name for name, value in vars(found).items() if value is not None)
+    namespace_read, _ = parser.parse_known_args(argv[argv.index(subcommand) + 1 :])
+    return frozenset(name for name, value in vars(namespace_read).items() if value is not None)
 
 
 def check_given(given: frozenset[str], is_placed: bool) -> None:

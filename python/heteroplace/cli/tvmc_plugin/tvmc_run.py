@@ -139,12 +139,12 @@ def _inputs(executor: Executor, arguments: argparse.Namespace) -> dict[str, np.n
     dtypes = {name: dtype for name, _, dtype in executor.inputs}
     given = read_arrays(arguments.inputs) if arguments.inputs else {}
     check_names(executor.inputs, given)
-    made = runner.make_inputs_dict(shapes, dtypes, given, arguments.fill_mode)
+    inputs = runner.make_inputs_dict(shapes, dtypes, given, arguments.fill_mode)
     return {
         name: checked_input(name, shapes[name], dtypes[name], np.asarray(given[name]))
         if name in given
         else np.asarray(value).astype(dtypes[name])
-        for name, value in made.items()
+        for name, value in inputs.items()
     }
 
 

@@ -177,8 +177,8 @@ def line_ns(line: LinearCost, flops: IntArray, moved: IntArray, starts: IntArray
     the table of one graph agree to the nanosecond.
     """
     time = flops * line.ns_per_flop + moved * line.ns_per_byte + starts * line.launch_ns
-    found: IntArray = np.rint(time).astype(np.int64)
-    return found
+    times: IntArray = np.rint(time).astype(np.int64)
+    return times
 
 
 def line_of(speeds: Speeds) -> LinearCost:
@@ -225,7 +225,7 @@ class OpCosts:
             self._measured.get(device.name) or device_speeds(device, dtype)
             for device in cluster.devices
         ]
-        self._lines = [None if found is None else line_of(found) for found in speeds]
+        self._lines = [None if speed is None else line_of(speed) for speed in speeds]
         self._fitted = [(fitted or {}).get(device.name, {}) for device in cluster.devices]
 
     def times(self, ops: Sequence[str], work: GraphWork) -> tuple[IntArray, Coverage]:
@@ -274,16 +274,16 @@ class OpCosts:
             As `times`.
         """
         ops = [task.op for task in graph.tasks]
-        found = [self.times(ops, graph_work(_together(graph, batch))) for batch in batches]
+        tables = [self.times(ops, graph_work(_together(graph, batch))) for batch in batches]
         builder = TableBuilder(graph.identities, self.cluster.identities, batches)
         peaks = "measured peak speeds" if self._measured else "peak speeds"
         detail = Detail("roofline", 0, f"{peaks} in cost functions of ops, not calibrated")
         if any(self._fitted):
             detail = Detail("regressed", 0, "cost functions of ops, fitted to kernels")
-        for times, _ in found:
+        for times, _ in tables:
             builder.add_times(times.ravel().tolist(), detail)
         table = without_barred(builder.finalize(), graph, self.cluster)
-        return self._of_used(table, graph), found[0][1]
+        return self._of_used(table, graph), tables[0][1]
 
     def _of_used(self, table: CostTable, graph: TaskGraph) -> CostTable:
         """The table without times on devices that no task runs on."""
@@ -340,6 +340,6 @@ class OpCosts:
                 is_far |= values * MAX_EXTRAPOLATION < least
             if is_far.any():
                 ends = (TaskWork(int(end(flops)), int(end(moved))) for end in (np.min, np.max))
-                found = Beyond(op, int(is_far.sum()), max(map(fit.extrapolation, ends)))
-                beyond[op] = max(beyond.get(op, found), found)
+                far_times = Beyond(op, int(is_far.sum()), max(map(fit.extrapolation, ends)))
+                beyond[op] = max(beyond.get(op, far_times), far_times)
         return line_ns(line, flops, moved, work.launches[tasks])

@@ -99,9 +99,9 @@ class _Predictor:
         return "; ".join(refusals)
 
     def _copied(self, sample: Sample) -> Cost:
-        found = self._table.cost(sample.task, sample.device, sample.batch)
+        cost = self._table.cost(sample.task, sample.device, sample.batch)
         name = self._methods.cluster.devices[sample.device].name
-        return replace(found, reason=f"as on {name}, which is like it")
+        return replace(cost, reason=f"as on {name}, which is like it")
 
     def _from_guess(self, guess: Guess, task: int, device: int, refusals: list[str]) -> Cost:
         estimate = self._errors.expected(guess.method, device, self._methods.graph.tasks[task].op)

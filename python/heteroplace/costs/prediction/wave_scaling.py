@@ -133,9 +133,9 @@ def _lacking(figures: DeviceFigures) -> list[str]:
     """What wave scaling needs and `figures` has not."""
     if figures.kind != "cuda":
         return [f"{figures.name} is no GPU"]
-    found = []
+    lacking = []
     if figures.memory_bytes_per_second is None:
-        found.append(f"the bandwidth of {figures.name} is not known")
+        lacking.append(f"the bandwidth of {figures.name} is not known")
     if figures.clock_hz is None:
-        found.append(f"the clock of {figures.name} is not known")
-    return found
+        lacking.append(f"the clock of {figures.name} is not known")
+    return lacking

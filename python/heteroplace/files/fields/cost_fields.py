@@ -92,10 +92,10 @@ class CollectiveEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     ns: Annotated[Number, about("Of no bytes.")]
 
 
-def collectives_to_json(found: CollectiveCosts) -> list[dict[str, object]]:
+def collectives_to_json(costs: CollectiveCosts) -> list[dict[str, object]]:
     """Return fitted times of collectives as a value for `json.dump`."""
     names = ("kind", "devices", "ns_per_byte", "ns")
-    return [dict(zip(names, fit, strict=True)) for fit in found.fits]
+    return [dict(zip(names, fit, strict=True)) for fit in costs.fits]
 
 
 def collectives_of(

@@ -77,12 +77,12 @@ def kind_of(value: object) -> str | None:
     return kinds[0] if kinds and (len(kinds) == 1 or kinds[0] == "solution") else None
 
 
-def other_kind(value: object, known: Iterable[str]) -> str:
+def other_kind(value: object, keys_read: Iterable[str]) -> str:
     """Return "is a KIND file; expected a KIND file" of a file that has not the key of its kind; ""
     where nothing is wrong. `known` are the keys that are expected."""
-    keys = set(known)
-    found = kind_of(value)
+    keys = set(keys_read)
+    kind_found = kind_of(value)
     expected = [kind for key, kind in KIND_KEYS.items() if key in keys]
-    if found is None or not expected or found in expected:
+    if kind_found is None or not expected or kind_found in expected:
         return ""
-    return f"is a {found} file; expected a {expected[0]} file"
+    return f"is a {kind_found} file; expected a {expected[0]} file"

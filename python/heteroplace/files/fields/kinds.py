@@ -52,9 +52,11 @@ def read_known_file(path: str | os.PathLike[str]) -> tuple[str, object]:
     kind = kind_of(value)
     if kind is None:
         expected = ", ".join(f"{key!r} ({kind})" for key, kind in KIND_KEYS.items())
-        found = ", ".join(map(repr, value)) if isinstance(value, dict) else type(value).__name__
+        description = (
+            ", ".join(map(repr, value)) if isinstance(value, dict) else type(value).__name__
+        )
         raise HeteroPlaceError(
             f"{source}: cannot tell what it is; expected a compiled model, or an object with one "
-            f"of the keys {expected}; got {found or 'an empty object'}"
+            f"of the keys {expected}; got {description or 'an empty object'}"
         )
     return kind, value

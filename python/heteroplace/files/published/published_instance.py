@@ -72,7 +72,7 @@ def check_ids(tasks: Sequence[TaskEntry], key: str, faults: Faults) -> None:
 
 
 def check_ends(
-    edges: Sequence[EdgeEntry], keys: tuple[str, str], known: Collection[int], faults: Faults
+    edges: Sequence[EdgeEntry], keys: tuple[str, str], names: Collection[int], faults: Faults
 ) -> None:
     """Note ends of edges that are not the id of a task.
 
@@ -82,14 +82,14 @@ def check_ends(
         All in the list "edges".
     keys
         Of both ends in the file.
-    known
+    names
         Ids of the tasks.
     faults
         Takes them.
     """
     for index, edge in enumerate(edges):
         for key, task in zip(keys, (edge.src, edge.dst), strict=True):
-            if task not in known:
+            if task not in names:
                 faults.add(("edges", index, key), f"there is no task with id {task}")
 
 

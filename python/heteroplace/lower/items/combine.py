@@ -143,14 +143,14 @@ class Combiner:
         return ValuePlace(items, self._part_of[items], items)
 
     def _add_call(self, call: KernelCall, place: ValuePlace, first_segment: int) -> None:
-        made = replace(
+        new_call = replace(
             call,
             segment=first_segment + call.segment,
             reads=tuple(self._value(place, value) for value in call.reads),
             writes=tuple(self._value(place, value) for value in call.writes),
             items=place.items,
         )
-        self._calls.append(made)
+        self._calls.append(new_call)
 
     def _add(self, value: Value) -> int:
         self._values.append(value)
@@ -162,10 +162,10 @@ class Combiner:
         if key not in self._ids:
             imported = self._imports_of(place.part).get(value)
             if imported is not None:
-                found = self._imported(imported, place)
+                place_value = self._imported(imported, place)
             else:
-                found = self._own(place, value)
-            self._ids[key] = found
+                place_value = self._own(place, value)
+            self._ids[key] = place_value
         return self._ids[key]
 
     def _imported(self, name: ValueName, place: ValuePlace) -> int:
@@ -196,16 +196,16 @@ class Combiner:
     def _read(self, name: ValueName, items: Items) -> int:
         """A value that holds a tensor of just these items."""
         if (name, items) not in self._named:
-            made = [self._made(name, item) for item in items]
-            self._named[name, items] = self._together(made, items, self._tensors.get(name))
+            values = [self._made(name, item) for item in items]
+            self._named[name, items] = self._together(values, items, self._tensors.get(name))
         return self._named[name, items]
 
-    def _together(self, made: list[int], items: Items, tensor: ItemTensor | None) -> int:
+    def _together(self, part_values: list[int], items: Items, tensor: ItemTensor | None) -> int:
         """A value that holds just these items, of those that hold each of them."""
-        is_whole = len(set(made)) == 1 and self._values[made[0]].items == items
+        is_whole = len(set(part_values)) == 1 and self._values[part_values[0]].items == items
         if is_whole or tensor is None or tensor.axis is None:
-            return made[0]
-        parts = [self._part(value, item) for value, item in zip(made, items, strict=True)]
+            return part_values[0]
+        parts = [self._part(value, item) for value, item in zip(part_values, items, strict=True)]
         joined = Joined(tensor.outer, tuple(parts))
         return self._add(
             Value(tensor.shape_of(len(items)), tensor.dtype, items=items, joined=joined)
@@ -215,10 +215,11 @@ class Combiner:
         """The value that is made and holds an item of `value`, which may itself be joined."""
         while (alias := self._values[value].alias_of) is not None:
             value = alias
-        found = self._values[value]
-        if found.constant is not None:
+        part_of = self._values[value]
+        if part_of.constant is not None:
             raise LoweringError(
-                f"a task makes a constant {found.dtype}{list(found.shape)} for items "
-                f"{found.items}, of which others read a part; give it and its readers equal batches"
+                f"a task makes a constant {part_of.dtype}{list(part_of.shape)} for items "
+                f"{part_of.items}, of which others read a part; "
+                f"give it and its readers equal batches"
             )
-        return value if found.joined is None else found.joined.parts[found.items.index(item)]
+        return value if part_of.joined is None else part_of.joined.parts[part_of.items.index(item)]

@@ -13,19 +13,19 @@ from heteroplace.relay.expressions import static_shape, task_of_span, tensor_typ
 def item_inputs(main: relay.Function, graph: TaskGraph) -> tuple[list[str], int]:
     """Return the names of the inputs that hold items, and their leading dimension for one item."""
     shared = {graph.tensors[tensor].name for tensor in graph.inputs if graph.tensors[tensor].shared}
-    found = [parameter for parameter in main.params if parameter.name_hint not in shared]
-    shapes = [static_shape(tensor_types(parameter.checked_type)[0]) for parameter in found]
+    parameters = [parameter for parameter in main.params if parameter.name_hint not in shared]
+    shapes = [static_shape(tensor_types(parameter.checked_type)[0]) for parameter in parameters]
     rows = next((shape[0] for shape in shapes if shape), 1)
-    return [parameter.name_hint for parameter in found], rows
+    return [parameter.name_hint for parameter in parameters], rows
 
 
 def item_tensors(one: relay.Function, more: relay.Function) -> dict[ValueName, ItemTensor]:
     """Return every tensor that may be exchanged, from the network for one item and for several."""
-    found = {}
+    tensors = {}
     for parameter, grown in zip(one.params, more.params, strict=True):
         (type_,), (batched,) = map(tensor_types, (parameter.checked_type, grown.checked_type))
         key = ValueName(parameter.name_hint)
-        found[key] = item_tensor(static_shape(type_), static_shape(batched), type_.dtype)
+        tensors[key] = item_tensor(static_shape(type_), static_shape(batched), type_.dtype)
     calls = {name: call for call, name in call_names(more).items()}
     for call, name in call_names(one).items():
         pairs = zip(
@@ -33,8 +33,8 @@ def item_tensors(one: relay.Function, more: relay.Function) -> dict[ValueName, I
         )
         for index, (type_, batched) in enumerate(pairs):
             key = ValueName(name, index, task_of_span(call) or "")
-            found[key] = item_tensor(static_shape(type_), static_shape(batched), type_.dtype)
-    return found
+            tensors[key] = item_tensor(static_shape(type_), static_shape(batched), type_.dtype)
+    return tensors
 
 
 def item_tensor(shape: tuple[int, ...], grown: tuple[int, ...], dtype: str) -> ItemTensor:

@@ -41,12 +41,12 @@ class CallPlaces:
         LoweringError
             The plan does not run its task for its items.
         """
-        found = call.at or self._runs.get((call.task, call.items))
-        if found is None:
+        run = call.at or self._runs.get((call.task, call.items))
+        if run is None:
             which = "" if self._num_items == 1 else f" for items {call.items}"
             raise LoweringError(
                 f"kernel {call.kernel} belongs to task {call.task!r}, which the plan does not "
                 f"run{which}; the module and its plan do not belong together"
             )
-        step, device = found
+        step, device = run
         return CallPlace(device, self._cluster.devices[device].memory, step)

@@ -61,10 +61,10 @@ class CallsInPlace:
         for read, write in () if call is None else call.in_place:
             assert call is not None
             brought = root(self._calls, call.reads[read]), each.writes[0][1]
-            made = each.writes[write]
-            if made in self._placed or not self._is_free(index, each, call, brought):
+            instance = each.writes[write]
+            if instance in self._placed or not self._is_free(index, each, call, brought):
                 continue
-            self._stored[made] = brought, 0
+            self._stored[instance] = brought, 0
             self._overwritten[brought] = index
             is_in_place = bool(call.kernel_in_place)
             replaces = (*each.replaces, brought)
@@ -88,7 +88,7 @@ class CallsInPlace:
         pending, seen, sought = [first], {first}, set(instructions)
         while pending:
             each = self._instructions[pending.pop()]
-            after = [reader for made in each.writes for reader in self._readers[made]]
+            after = [reader for value in each.writes for reader in self._readers[value]]
             touched = (*each.writes, *each.reads)
             after += [self._overwritten[at] for at in touched if at in self._overwritten]
             for index in after:

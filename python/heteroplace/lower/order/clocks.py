@@ -56,9 +56,9 @@ class Clocks:
         for instruction in sorted(dict.fromkeys(instructions), reverse=True):
             if self.knows(queue, instruction):
                 continue
-            other, position, known = self._done[instruction]
+            other, position, reached = self._done[instruction]
             waits[other] = max(waits.get(other, 0), position + 1)
-            _join(self._known[queue], known)
+            _join(self._known[queue], reached)
         return tuple(sorted(waits.items()))
 
     def add(
@@ -106,6 +106,6 @@ class Clocks:
         self._done[instruction] = (queue, position, dict(finished))
 
 
-def _join(own: dict[int, int], known: dict[int, int]) -> None:
-    for queue, count in known.items():
+def _join(own: dict[int, int], reached: dict[int, int]) -> None:
+    for queue, count in reached.items():
         own[queue] = max(own.get(queue, 0), count)

@@ -93,11 +93,11 @@ class Legs:
 
 def _without_loops(legs: list[Leg]) -> list[Leg]:
     """The legs but those that lead back to where the value has been: staging may do that."""
-    found: list[Leg] = []
+    shorter: list[Leg] = []
     for leg in legs:
-        found.append(leg)
-        for index, earlier in enumerate(found):
+        shorter.append(leg)
+        for index, earlier in enumerate(shorter):
             if earlier.src == leg.dst:
-                del found[index:]
+                del shorter[index:]
                 break
-    return found
+    return shorter

@@ -158,8 +158,8 @@ class _Order:
             needed = [lives[instance] for instance in each.writes if instance in lives]
             if any(life.last > at for life in needed):
                 moves.append(self._move(begin, at, touched))
-        found = [move for move in moves if move is not None]
-        return max(found, key=lambda move: (move.gain_bytes, -move.begin), default=None)
+        possible = [move for move in moves if move is not None]
+        return max(possible, key=lambda move: (move.gain_bytes, -move.begin), default=None)
 
     def _touched(self, memory: int) -> _Touched:
         """One pass over all instructions for all the moves that are looked at."""

@@ -80,11 +80,11 @@ class _Remaking:
         for index, call in enumerate(self._calls.calls):
             if call.kernel in layouts and len(call.writes) == 1:
                 self._remake(index, call)
-        found = []
+        calls = []
         for index, call in enumerate(self._calls.calls):
             if index not in self._left:
-                found += [*self._before.get(index, ()), self._reading(index, call)]
-        return replace(self._calls, values=tuple(self._values), calls=tuple(found))
+                calls += [*self._before.get(index, ()), self._reading(index, call)]
+        return replace(self._calls, values=tuple(self._values), calls=tuple(calls))
 
     def _note_readers(self) -> None:
         calls = self._calls
@@ -102,13 +102,13 @@ class _Remaking:
 
     def _remake(self, index: int, call: KernelCall) -> None:
         """Make what a change of layout makes in each memory that has what it reads as well."""
-        (made,), read = call.writes, {root(self._calls, value) for value in call.reads}
-        is_plain = len(read) == 1 and root(self._calls, made) == made
-        if not is_plain or not self._kept.isdisjoint((made, *read)):
+        (output,), read = call.writes, {root(self._calls, value) for value in call.reads}
+        is_plain = len(read) == 1 and root(self._calls, output) == output
+        if not is_plain or not self._kept.isdisjoint((output, *read)):
             return
-        if made in self._sources or not self._remade.isdisjoint(read):
+        if output in self._sources or not self._remade.isdisjoint(read):
             return  # calls that are made again read it: these have no place yet among its readers
-        (source,), readers = read, self._readers[made]
+        (source,), readers = read, self._readers[output]
         home = self._places[index].memory
         remade = [
             memory
@@ -118,13 +118,13 @@ class _Remaking:
             and self._is_alike(index, readers[memory])
         ]
         for memory in remade:
-            again = self._add(self._values[made])
+            again = self._add(self._values[output])
             first = self._places[readers[memory][0]]
             at = first.step, first.device
             self._before[readers[memory][0]].append(replace(call, writes=(again,), at=at))
             for reader in readers[memory]:
-                self._instead[reader][made] = again
-            self._remade.add(made)
+                self._instead[reader][output] = again
+            self._remade.add(output)
             self._sources.add(source)
         if remade and len(remade) == len(readers):
             self._left.add(index)
@@ -142,10 +142,10 @@ class _Remaking:
         reads = []
         for value in call.reads:
             whole = root(self._calls, value)
-            found = instead.get(whole, value)
+            stand_in = instead.get(whole, value)
             if whole in instead and whole != value:
-                found = self._add(replace(self._values[value], alias_of=found))
-            reads.append(found)
+                stand_in = self._add(replace(self._values[value], alias_of=stand_in))
+            reads.append(stand_in)
         return replace(call, reads=tuple(reads))
 
     def _add(self, value: Value) -> int:

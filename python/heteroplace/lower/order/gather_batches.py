@@ -133,11 +133,11 @@ class Joins:
             self.stored[joined] = base
             self.reads[joined] = tuple(dict.fromkeys(run.instance for run in runs))
             return
-        found = [
+        gathered = [
             run.instance if self._put(joined, run) else self._move(joined, run, reader)
             for run in runs
         ]
-        self.reads[joined] = tuple(dict.fromkeys(found))
+        self.reads[joined] = tuple(dict.fromkeys(gathered))
 
     def _runs(self, joined: Instance) -> list[_Run]:
         """The value's ranges in order, as few as can be."""

@@ -61,14 +61,14 @@ def needed_by(instructions: Sequence[Instruction]) -> list[set[int]]:
     for index, instruction in enumerate(instructions):
         for instance in instruction.reads:
             readers[instance].append(index)
-    found = []
+    instances_needed = []
     for index, instruction in enumerate(instructions):
         needed = (*instruction.reads, *instruction.replaces)
         before = {writer[instance] for instance in needed if instance in writer}
         for instance in instruction.replaces:
             before.update(reader for reader in readers[instance] if reader != index)
-        found.append(before)
-    return found
+        instances_needed.append(before)
+    return instances_needed
 
 
 def with_messages(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
@@ -76,14 +76,14 @@ def with_messages(instructions: Sequence[Instruction]) -> tuple[Instruction, ...
 
     Each is a send and, next to it, a receive.
     """
-    found: list[Instruction] = []
+    ordered: list[Instruction] = []
     num_messages = 0
     for each in instructions:
         if each.message is None:
-            found.append(each)
+            ordered.append(each)
             continue
         # What is replaced is where it is received: who sends waits for nobody there.
-        found.append(replace(each, writes=(), replaces=(), message=num_messages))
-        found.append(replace(each, reads=(), source=None, message=num_messages))
+        ordered.append(replace(each, writes=(), replaces=(), message=num_messages))
+        ordered.append(replace(each, reads=(), source=None, message=num_messages))
         num_messages += 1
-    return tuple(found)
+    return tuple(ordered)

@@ -36,13 +36,13 @@ def with_groups(
         return tuple(instructions)
     group_of = {step: number for number, steps in enumerate(planned) for step in steps}
     places = [_place(each, calls, group_of) for each in instructions]
-    found: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
+    calls_of_groups: dict[tuple[int, int], list[Instruction]] = defaultdict(list)
     single: list[Instruction] = []
     depths = _depths(instructions, places)
     for each, place, depth in zip(instructions, places, depths, strict=True):
-        (single if place is None else found[place, depth]).append(each)
+        (single if place is None else calls_of_groups[place, depth]).append(each)
     groups: list[Instruction] = []
-    for members in found.values():
+    for members in calls_of_groups.values():
         if len(_branches(members)) > 1:
             groups.append(_group(members))
         else:
@@ -70,15 +70,15 @@ def _depths(instructions: Sequence[Instruction], places: Sequence[int | None]) -
 
 
 def _branches(members: Sequence[Instruction]) -> Mapping[int, list[Instruction]]:
-    found: dict[int, list[Instruction]] = defaultdict(list)
+    by_branch: dict[int, list[Instruction]] = defaultdict(list)
     for each in members:
         assert each.guard is not None
-        found[each.guard.branch].append(each)
-    return found
+        by_branch[each.guard.branch].append(each)
+    return by_branch
 
 
 def _group(members: Sequence[Instruction]) -> Instruction:
-    made = {instance for each in members for instance in each.writes}
+    written = {instance for each in members for instance in each.writes}
     reads = dict.fromkeys(instance for each in members for instance in each.reads)
     return Instruction(
         None,
@@ -87,7 +87,7 @@ def _group(members: Sequence[Instruction]) -> Instruction:
         min(each.step for each in members),
         min(each.start_ns for each in members),
         max(each.finish_ns for each in members),
-        tuple(instance for instance in reads if instance not in made),
+        tuple(instance for instance in reads if instance not in written),
         tuple(dict.fromkeys(instance for each in members for instance in each.writes)),
         members=tuple(each for own in _branches(members).values() for each in own),
     )

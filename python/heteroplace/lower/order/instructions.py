@@ -54,8 +54,8 @@ class Instruction:
     @property
     def devices(self) -> tuple[int, ...]:
         """All devices that do it, ascending."""
-        found = {each.device for each in (self, *self.members) if each.device is not None}
-        return tuple(sorted(found))
+        ids = {each.device for each in (self, *self.members) if each.device is not None}
+        return tuple(sorted(ids))
 
     @property
     def origin(self) -> Instance:

@@ -53,7 +53,7 @@ def find_conflicts(
     instructions: Sequence[Instruction],
     queues_of_instruction: Sequence[tuple[int, tuple[int, ...]]],
     inputs: Sequence[Instance],
-    kept: frozenset[Instance],
+    late_reads: frozenset[Instance],
     is_tight: bool,
     owner: Callable[[Instance], Instance] = lambda instance: instance,
 ) -> tuple[Conflicts, ...]:
@@ -65,7 +65,7 @@ def find_conflicts(
         The queue that carries each instruction out, and its helpers.
     inputs
         Values that are there before the first instruction.
-    kept
+    late_reads
         Values that nothing may overwrite: inputs and outputs.
     owner
         The value in whose bytes another one lies; it lives as long as any of those in it.
@@ -73,7 +73,7 @@ def find_conflicts(
     Near linear in the number of instructions for plans of few queues: a value is forgotten when
     nothing that still comes is predicted to start before its last user has finished.
     """
-    finder = _Finder(num_memories, instructions, queues_of_instruction, kept, is_tight, owner)
+    finder = _Finder(num_memories, instructions, queues_of_instruction, late_reads, is_tight, owner)
     return finder.run(inputs)
 
 
@@ -97,10 +97,10 @@ def waited_for(
         Of each value, the instructions so far. Nobody writes an input: it is there before the run.
     """
     needed = (*instruction.reads, *instruction.replaces)
-    found = [writer[instance] for instance in needed if instance in writer]
+    writers = [writer[instance] for instance in needed if instance in writer]
     for instance in instruction.replaces:
-        found += readers.get(instance, ())
-    return found
+        writers += readers.get(instance, ())
+    return writers
 
 
 class _Finder:
@@ -170,19 +170,19 @@ class _Finder:
 
     def _write(self, instance: Instance, queue: int, start_ns: int) -> None:
         memory = instance[1]
-        found = self._found[memory]
-        number = len(found.instances)
+        spaces = self._found[memory]
+        number = len(spaces.instances)
         neighbours = [held.number for held in self._live[memory].values()]
-        found.num_live.append(len(neighbours))
+        spaces.num_live.append(len(neighbours))
         for held in self._retired[memory]:
             if held.finish_ns > start_ns and not all(
                 self._clocks.knows(queue, user) for user in held.users
             ):
                 neighbours.append(held.number)
         for other in neighbours:
-            found.neighbours[other].append(number)
-        found.instances.append(instance)
-        found.neighbours.append(neighbours)
+            spaces.neighbours[other].append(number)
+        spaces.instances.append(instance)
+        spaces.neighbours.append(neighbours)
         self._live[memory][instance] = _Held(number, [], 0)
 
     def _forget(self, earliest_ns: int | None) -> None:

@@ -54,7 +54,7 @@ def lay_out(
     # What is early and as good wins.
     order, best = min(
         ((list(order), _place(order, sizes, neighbours)) for order in orders),
-        key=lambda found: found[1].size_bytes,
+        key=lambda space: space[1].size_bytes,
     )
     rounds = _MAX_PLACEMENTS // max(1, len(sizes))
     tried: set[int] = set()
@@ -140,16 +140,16 @@ class Arena:
 
     def _overwrite(self, begin: int, end: int) -> tuple[int, ...]:
         """Drop what was in the range; return who used it. Later writers need not know of them."""
-        kept: list[_Range] = []
+        ranges: list[_Range] = []
         users: list[int] = []
         for retired in self._retired:
             if retired.end <= begin or end <= retired.begin:
-                kept.append(retired)
+                ranges.append(retired)
                 continue
             users += retired.users
             if retired.begin < begin:
-                kept.append(_Range(retired.begin, begin, retired.users))
+                ranges.append(_Range(retired.begin, begin, retired.users))
             if end < retired.end:
-                kept.append(_Range(end, retired.end, retired.users))
-        self._retired = kept
+                ranges.append(_Range(end, retired.end, retired.users))
+        self._retired = ranges
         return tuple(dict.fromkeys(users))

@@ -71,8 +71,8 @@ class _Orderer:
         places = CallPlaces(graph, cluster, plan)
         self._by = [places.of(call) for call in calls.calls]
         self._made = {
-            value: made
-            for call, made in zip(calls.calls, self._by, strict=True)
+            value: instances
+            for call, instances in zip(calls.calls, self._by, strict=True)
             for value in self._guards.written(call)
         }
         for each in calls.loads:
@@ -123,9 +123,9 @@ class _Orderer:
     def _read_copies(self, others: list[Instruction], joins: Joins) -> list[Instruction]:
         """The copies of whole values but those that nobody reads: routes may have shorter ways."""
         copies = self._copies
-        kept = self._read_at_end(joins)
+        late_reads = self._read_at_end(joins)
         while len(self._cluster.hosts) > 1:
-            read = {each for by in (*others, *copies.values()) for each in by.reads} | kept
+            read = {each for by in (*others, *copies.values()) for each in by.reads} | late_reads
             left = {at: copy for at, copy in copies.items() if at in read}
             if len(left) == len(copies):
                 break
@@ -148,7 +148,7 @@ class _Orderer:
 
     def _taken_over(self) -> dict[Instance, tuple[Instance, int]]:
         """Values that lie in the bytes of those that they replace, or in a routed buffer."""
-        memory_of = {value: made.memory for value, made in self._made.items()}
+        memory_of = {value: instance.memory for value, instance in self._made.items()}
         return self._guards.places(memory_of)
 
     def _need_decision(self, guard: Guard | None, memory: int) -> tuple[Instance, ...]:
@@ -186,8 +186,8 @@ class _Orderer:
 
     def _read_in(self, index: int, value: int, memory: int) -> int:
         """Where a call reads a value: of a collective it may be where another member made it."""
-        call, found = self._kernel_calls.calls[index], self._kernel_calls.values[value]
-        if call.exchange is None or not call.kernel or found.joined is not None:
+        call, value_read = self._kernel_calls.calls[index], self._kernel_calls.values[value]
+        if call.exchange is None or not call.kernel or value_read.joined is not None:
             return memory
         home = self._home(value)
         return home if are_of_one_cpu(self._cluster, home, memory) else memory
@@ -197,36 +197,46 @@ class _Orderer:
 
     def _carried_out(self, index: int, reads: list[Instance]) -> list[Instruction]:
         """The instruction of a call; of one that copies to another memory, those on the way."""
-        call, made = self._kernel_calls.calls[index], self._by[index]
+        call, written_by = self._kernel_calls.calls[index], self._by[index]
         values = self._kernel_calls.values
-        start, finish = self._span[made.step]
-        writes = tuple((value, made.memory) for value in self._guards.written(call))
+        start, finish = self._span[written_by.step]
+        writes = tuple((value, written_by.memory) for value in self._guards.written(call))
         before = [values[value].in_place_of for value in call.writes]
         replaces = tuple(
-            (root(self._kernel_calls, value), made.memory) for value in before if value is not None
+            (root(self._kernel_calls, value), written_by.memory)
+            for value in before
+            if value is not None
         )
         if call.kernel:
             read = tuple(dict.fromkeys(reads))
-            times = (made.step, start, finish)
-            call_of = Instruction(index, made.device, (), *times, read, writes, replaces=replaces)
-            lingers = call.exchange is not None and call.exchange != made.step
+            times = (written_by.step, start, finish)
+            call_of = Instruction(
+                index, written_by.device, (), *times, read, writes, replaces=replaces
+            )
+            lingers = call.exchange is not None and call.exchange != written_by.step
             linger_ns = finish - start if lingers else 0
             return [replace(call_of, linger_ns=linger_ns, guard=self._guard(index))]
         value = root(self._kernel_calls, call.reads[0])
-        source = (value, self._origin(value, made.memory))
-        route = self._cluster.route(source[1], made.memory) if source[1] != made.memory else ()
-        device = None if route else made.device
+        source = (value, self._origin(value, written_by.memory))
+        route = (
+            self._cluster.route(source[1], written_by.memory)
+            if source[1] != written_by.memory
+            else ()
+        )
+        device = None if route else written_by.device
         read = tuple(dict.fromkeys(reads))
-        copy = Instruction(None, device, route, made.step, start, finish, read, writes, source)
+        copy = Instruction(
+            None, device, route, written_by.step, start, finish, read, writes, source
+        )
         legs = self._cut(copy) if route else [copy]
         return [*legs[:-1], replace(legs[-1], replaces=replaces)]
 
     def _origin(self, value: int, memory: int) -> int:
         """The memory that a value is copied from, as another value, to a memory."""
-        found = self._kernel_calls.values[value]
-        if found.constant is not None:
+        value_read = self._kernel_calls.values[value]
+        if value_read.constant is not None:
             return memory
-        return self._home(value if found.joined is None else found.joined.parts[0])
+        return self._home(value if value_read.joined is None else value_read.joined.parts[0])
 
     def _need(self, value: int, memory: int, reader: int | None) -> None:
         """Make sure that there is a copy of `value` in `memory`, if it is not made there."""
@@ -345,9 +355,9 @@ class _Orderer:
 
         An output is read by nobody; what comes from elsewhere is put there by the home device.
         """
-        made = self._made.get(source[0])
-        if made is not None and made.memory == source[1]:
-            device, step, time = made.device, made.step, self._span[made.step][1]
+        instance = self._made.get(source[0])
+        if instance is not None and instance.memory == source[1]:
+            device, step, time = instance.device, instance.step, self._span[instance.step][1]
         elif reader is not None:
             by = self._by[reader]
             device, step, time = by.device, by.step, self._span[by.step][0]

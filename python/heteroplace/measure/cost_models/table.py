@@ -86,9 +86,9 @@ class GivenCosts:
 
         missing = self.options.missing
         fill = measure, self._measure_speeds
-        found = complete_costs(source, graph, cluster, missing, _ADVICE, *fill)
-        check_known(found, graph, cluster, source, _NOT_HERE)
-        return without_unsafe(found, graph, cluster)
+        table = complete_costs(source, graph, cluster, missing, _ADVICE, *fill)
+        check_known(table, graph, cluster, source, _NOT_HERE)
+        return without_unsafe(table, graph, cluster)
 
     def _measure_speeds(self, cluster: Cluster, names: Collection[str]) -> dict[str, Speeds]:
         return measure_speeds(cluster, names, self.options.progress)

@@ -73,12 +73,12 @@ def sites(executor: Executor, calls: KernelCalls, graph: TaskGraph) -> list[int 
     own = {call.kernel_in_place: call.kernel for call in calls.calls if call.kernel_in_place}
     for index, call in enumerate(calls.calls):
         waiting[task_id[call.task], call.kernel].append(index)
-    found: list[int | None] = [None] * len(instructions)
+    sites_of_instructions: list[int | None] = [None] * len(instructions)
     led: dict[int, list[int]] = defaultdict(list)
     for index, at in enumerate(instructions):
         if at.kernel is not None:
             call_id = waiting[at.step, own.get(at.kernel, at.kernel)].popleft()
-            found[index] = call_id
+            sites_of_instructions[index] = call_id
             led[at.step].append(call_id)
     joined: dict[tuple[int, int], int] = defaultdict(int)
     for index, at in enumerate(instructions):
@@ -86,5 +86,5 @@ def sites(executor: Executor, calls: KernelCalls, graph: TaskGraph) -> list[int 
             position = joined[at.queue, at.step]
             joined[at.queue, at.step] += 1
             if position < len(led[at.step]):
-                found[index] = led[at.step][position]
-    return found
+                sites_of_instructions[index] = led[at.step][position]
+    return sites_of_instructions

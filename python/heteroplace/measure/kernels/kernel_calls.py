@@ -13,16 +13,16 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.ranges.interval import Interval
 
 
-def only_calls(calls: KernelCalls, kept: Sequence[KernelCall]) -> KernelCalls:
+def only_calls(calls: KernelCalls, some_calls: Sequence[KernelCall]) -> KernelCalls:
     """Return some of the calls alone; what they read from others are inputs."""
-    made = {value for call in kept for value in call.writes}
-    read = {value for call in kept for value in call.reads}
+    written = {value for call in some_calls for value in call.writes}
+    read = {value for call in some_calls for value in call.reads}
     outside = {
         value
         for value in read
-        if calls.values[root(calls, value)].constant is None and root(calls, value) not in made
+        if calls.values[root(calls, value)].constant is None and root(calls, value) not in written
     }
-    ranges = _ranges_read(calls, kept)
+    ranges = _ranges_read(calls, some_calls)
     values = []
     for index, value in enumerate(calls.values):
         if index in outside:
@@ -32,19 +32,19 @@ def only_calls(calls: KernelCalls, kept: Sequence[KernelCall]) -> KernelCalls:
             values.append(Value(value.shape, value.dtype))  # a model input that nobody reads here
         else:
             values.append(value)
-    return replace(calls, values=tuple(values), calls=tuple(kept), outputs=())
+    return replace(calls, values=tuple(values), calls=tuple(some_calls), outputs=())
 
 
-def _ranges_read(calls: KernelCalls, kept: Sequence[KernelCall]) -> dict[int, Interval]:
+def _ranges_read(calls: KernelCalls, some_calls: Sequence[KernelCall]) -> dict[int, Interval]:
     """For values that some calls read, what they need them to be in."""
-    found: dict[int, Interval] = {}
-    for call in kept:
+    ranges: dict[int, Interval] = {}
+    for call in some_calls:
         kernel = calls.kernels.get(call.kernel)
         for value, interval in zip(call.reads, kernel.ranges if kernel else (), strict=False):
             if interval is not None:
-                known = found.get(value)
-                found[value] = interval if known is None else known.meet(interval) or known
-    return found
+                earlier = ranges.get(value)
+                ranges[value] = interval if earlier is None else earlier.meet(interval) or earlier
+    return ranges
 
 
 def with_kernel_workspaces(
@@ -57,14 +57,14 @@ def with_kernel_workspaces(
     with_inner_values
         Whether values that kernels of one task hand to each other are scratch memory too.
     """
-    found = {task.name: 0 for task in graph.tasks}
+    workspaces = {task.name: 0 for task in graph.tasks}
     for call in calls.calls:
-        found[call.task] = max(found[call.task], call.workspace.caller_bytes)
+        workspaces[call.task] = max(workspaces[call.task], call.workspace.caller_bytes)
     if with_inner_values:
         for name, num_bytes in _inner_bytes(calls).items():
-            found[name] += num_bytes
+            workspaces[name] += num_bytes
     tasks = [
-        replace(task, workspace_bytes=max(task.workspace_bytes, found[task.name]))
+        replace(task, workspace_bytes=max(task.workspace_bytes, workspaces[task.name]))
         for task in graph.tasks
     ]
     return replace(graph, tasks=tuple(tasks))

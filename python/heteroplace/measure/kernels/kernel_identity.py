@@ -44,11 +44,11 @@ class KernelDescription:
 
 def describe_kernels(calls: KernelCalls) -> dict[str, KernelDescription]:
     """Return what is known of each kernel of a network, by symbol."""
-    found: dict[str, KernelDescription] = {}
+    descriptions: dict[str, KernelDescription] = {}
     for call in calls.calls:
-        if call.kernel not in found:
-            found[call.kernel] = _describe(calls, call)
-    return found
+        if call.kernel not in descriptions:
+            descriptions[call.kernel] = _describe(calls, call)
+    return descriptions
 
 
 def _describe(calls: KernelCalls, call: KernelCall) -> KernelDescription:

@@ -109,11 +109,11 @@ def kernel_times(
         sites[key.threads][call.kernel].append((call.task, measurement.wall_ns))
     result = {}
     for threads in sorted(sites):
-        found = []
+        times = []
         for symbol, measured in sites[threads].items():
             kernel = described[symbol]
             tasks, ns = zip(*measured, strict=True)
             about = (kernel.identity, kernel.op, kernel.shapes)
-            found.append(KernelTimes(symbol, *about, tasks, kernel.flops, kernel.bytes, ns))
-        result[threads] = sorted(found, key=lambda each: (-each.total_ns, each.identity))
+            times.append(KernelTimes(symbol, *about, tasks, kernel.flops, kernel.bytes, ns))
+        result[threads] = sorted(times, key=lambda each: (-each.total_ns, each.identity))
     return result

@@ -105,7 +105,7 @@ def contention(
     """
     stride = page_aligned(num_bytes)
     users = [[i for i, ends in enumerate(links) if m in ends] for m in range(len(cluster.memories))]
-    writer = CopyWriter(cluster, [stride * len(found) for found in users])
+    writer = CopyWriter(cluster, [stride * len(copies) for copies in users])
     phases = []
     awaited: tuple[Wait, ...] = ()
     for group, times in zip(groups, counts, strict=True):

@@ -180,14 +180,14 @@ def with_measured_links(cluster: Cluster, report: LinkReport) -> Cluster:
                 f"{cluster.name!r} has {num_memories} memories: measure this cluster's links"
             )
     pairs = [(measured.src, measured.dst) for measured in report.links]
-    kept = [link for link in cluster.links if (link.src, link.dst) not in pairs]
+    others = [link for link in cluster.links if (link.src, link.dst) not in pairs]
     names = [_name(cluster, src, dst) for src, dst in pairs]
     channels = report.channels()
-    found = []
+    links = []
     for index, measured in enumerate(report.links):
         members = [other for other in range(len(pairs)) if channels[other] == channels[index]]
         handed = measured.handed
-        found.append(
+        links.append(
             Link(
                 names[index],
                 measured.src,
@@ -198,7 +198,7 @@ def with_measured_links(cluster: Cluster, report: LinkReport) -> Cluster:
                 handed.measured,
             )
         )
-    return replace(cluster, links=(*kept, *found))
+    return replace(cluster, links=(*others, *links))
 
 
 def _name(cluster: Cluster, src: int, dst: int) -> str:

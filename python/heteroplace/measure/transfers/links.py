@@ -206,17 +206,17 @@ def _time_copies(
     samples: list[tuple[tuple[int, int], int, int, int]] = []
     for _ in range(_MAX_ROUNDS):
         before = Usage.now()
-        found = []
+        pairs = []
         for starts, finishes in step_times_of_runs(executor, options):
             for trip in trips:
                 there_ns, back_ns, wait_ns = trip_times(trip, starts, finishes)
-                found.append(((trip.low, trip.high), trip.bytes, there_ns, wait_ns))
-                found.append(((trip.high, trip.low), trip.bytes, back_ns, wait_ns))
+                pairs.append(((trip.low, trip.high), trip.bytes, there_ns, wait_ns))
+                pairs.append(((trip.high, trip.low), trip.bytes, back_ns, wait_ns))
         others_cores = Usage.now().others_since(before)
         if others_cores <= QUIET_CORES:
-            return _fit_pairs(found, QUIET_SHARE)
+            return _fit_pairs(pairs, QUIET_SHARE)
         say(f"other programs disturb the copies, on {others_cores:.1f} cores; timing more of them")
-        samples += found
+        samples += pairs
     say("other programs never rested: the shortest copies and waits count")
     return _fit_pairs(samples, share=0.0)
 
@@ -304,8 +304,8 @@ def step_times_of_runs(
 
 def _fit(times_ns: dict[int, list[int]]) -> CopyTimes:
     # A clock may not see the shortest copies at all.
-    found = undisturbed_ns(times_ns, QUIET_SHARE)
-    return fit_copies([(size, max(1, ns)) for size, ns in found.items()])
+    quiet_ns = undisturbed_ns(times_ns, QUIET_SHARE)
+    return fit_copies([(size, max(1, ns)) for size, ns in quiet_ns.items()])
 
 
 def _is_gpu(cluster: Cluster, memory: int) -> bool:

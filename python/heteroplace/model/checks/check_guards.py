@@ -146,8 +146,8 @@ class GuardCheck:
                     yield f"the weights of task {name!r} are there already"
                     continue
             earlier = self._weights.get(place)
-            known = cases | (0 if earlier is None else earlier[1])
-            self._weights[place] = None if key is None else (key, known)
+            covered = cases | (0 if earlier is None else earlier[1])
+            self._weights[place] = None if key is None else (key, covered)
             self._unused[place] = index
 
     def read_fault(self, step: Step | None, place: Place) -> str:

@@ -26,15 +26,15 @@ def groups_of(
     GPU. Branches whose weights are loaded in the run stay alone: one runs while the next one comes.
     """
     loaded = {task for step in steps if isinstance(step, Load) for task in step.tasks}
-    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    members: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index, step in enumerate(steps):
         if not isinstance(step, Run) or step.guard is None or step.guard.when != "active":
             continue
         outputs = graph.task_outputs[step.task]
         if step.task in loaded or any(graph.tensors[one].buffer is None for one in outputs):
             continue
-        found[step.guard.router, cluster.devices[step.device].memory].append(index)
-    return tuple(tuple(group) for group in found.values() if _pays(cluster, steps, group))
+        members[step.guard.router, cluster.devices[step.device].memory].append(index)
+    return tuple(tuple(group) for group in members.values() if _pays(cluster, steps, group))
 
 
 def _pays(cluster: Cluster, steps: Sequence[Step], group: Sequence[int]) -> bool:
@@ -65,7 +65,7 @@ def grouped_ns(
     groups
         As `groups_of` returns them; None: it is asked.
     """
-    found = list(times)
+    grouped = list(times)
     for group in groups_of(graph, cluster, steps) if groups is None else groups:
         runs = [step for step in map(steps.__getitem__, group) if isinstance(step, Run)]
         if cluster.devices[runs[0].device].kind != "cpu":
@@ -85,9 +85,9 @@ def grouped_ns(
         before: dict[int, int] = defaultdict(int)
         for index, run in zip(group, runs, strict=True) if planned else ():
             after = before[run.device] + times[index]
-            found[index] = after * together // planned - before[run.device] * together // planned
+            grouped[index] = after * together // planned - before[run.device] * together // planned
             before[run.device] = after
-    return found
+    return grouped
 
 
 def makespan_ns(times: Sequence[int], num_cores: int) -> int:

@@ -97,9 +97,9 @@ def to_networkx(graph: TaskGraph) -> Any:
     except ImportError as err:
         raise MissingPackageError("networkx is not installed; pip install networkx") from err
     names = [task.name for task in graph.tasks]
-    found = networkx.MultiDiGraph(name=graph.name)
+    nx_graph = networkx.MultiDiGraph(name=graph.name)
     for task in graph.tasks:
-        found.add_node(task.name, **{key: getattr(task, key) for key in _TASK_DEFAULTS})
+        nx_graph.add_node(task.name, **{key: getattr(task, key) for key in _TASK_DEFAULTS})
     inputs, unread = [], []
     for tensor in graph.tensors:
         keys = ("shape", "dtype", "bytes", "shared", "buffer")
@@ -111,29 +111,29 @@ def to_networkx(graph: TaskGraph) -> Any:
         value = {"index": tensor.index, **size}
         producer = names[tensor.producer]
         for consumer in consumers:
-            found.add_edge(producer, consumer, key=tensor.name, tensor=tensor.name, **value)
+            nx_graph.add_edge(producer, consumer, key=tensor.name, tensor=tensor.name, **value)
         if not consumers:
             unread.append({"name": tensor.name, "producer": producer, **value})
-    found.graph |= {
+    nx_graph.graph |= {
         "inputs": inputs,
         "unread": unread,
         "outputs": [graph.tensors[tensor].name for tensor in graph.outputs],
         "tensors": [tensor.name for tensor in graph.tensors],
     }
     if graph.updates:
-        found.graph["updates"] = [
+        nx_graph.graph["updates"] = [
             (graph.tensors[state].name, graph.tensors[tensor].name)
             for state, tensor in graph.updates
         ]
     if graph.routers:
-        found.graph["routers"] = [
+        nx_graph.graph["routers"] = [
             {"name": router.name, "loads": graph.tensors[router.loads].name}
             | {key: getattr(router, key) for key in _ROUTER_FIELDS}
             for router in graph.routers
         ]
     if graph.buffers:
-        found.graph["buffers"] = list(graph.buffers)
-    return found
+        nx_graph.graph["buffers"] = list(graph.buffers)
+    return nx_graph
 
 
 def from_networkx(value: Any, new_builder: Callable[[str], TaskGraphBuilder]) -> TaskGraph:
@@ -186,15 +186,16 @@ def read_networkx(value: Any) -> GraphEntries:
         entries.tasks[_text(node, "a node")] = _task_fields(node, attributes)
     tensors: dict[str, TensorAttributes] = {}
     for entry in _entries(value):
-        known = tensors.setdefault(entry.name, entry)
-        if replace(known, consumers=()) != replace(entry, consumers=()):
+        first_entry = tensors.setdefault(entry.name, entry)
+        if replace(first_entry, consumers=()) != replace(entry, consumers=()):
             raise GraphError(
-                f"tensor {entry.name!r} is described in two ways: {known} and {entry}; give all "
+                f"tensor {entry.name!r} is described in two ways: {first_entry} and {entry}; "
+                f"give all "
                 f"its edges the same producer, index, shape, dtype and bytes"
             )
-        if known is not entry:
-            consumers = dict.fromkeys((*known.consumers, *entry.consumers))
-            tensors[entry.name] = replace(known, consumers=tuple(consumers))
+        if first_entry is not entry:
+            consumers = dict.fromkeys((*first_entry.consumers, *entry.consumers))
+            tensors[entry.name] = replace(first_entry, consumers=tuple(consumers))
     _check_ends(entries, tensors.values())
     by_index = sorted(tensors.values(), key=lambda entry: entry.index or 0)
     order = value.graph.get("tensors", [entry.name for entry in by_index])
@@ -207,7 +208,7 @@ def read_networkx(value: Any) -> GraphEntries:
     last = [entry.name for entry in entries.tensors if not entry.consumers and entry.producer]
     entries.outputs = [str(name) for name in value.graph.get("outputs", last)]
     entries.updates = [_pair(pair) for pair in value.graph.get("updates", ())]
-    entries.routers = [_router(found) for found in value.graph.get("routers", ())]
+    entries.routers = [_router(router) for router in value.graph.get("routers", ())]
     where = "the graph attribute 'buffers'"
     entries.buffers = [_weight(pair, where) for pair in value.graph.get("buffers", ())]
     return entries
@@ -222,10 +223,10 @@ def _check_ends(entries: GraphEntries, tensors: Iterable[TensorAttributes]) -> N
                 raise GraphError(f"tensor {entry.name!r} names {task!r}, and no node is called so")
         if entry.producer is not None and entry.index is not None:
             indices.setdefault(entry.producer, []).append(entry.index)
-    for task, found in indices.items():
-        if sorted(found) != list(range(len(found))):
+    for task, count in indices.items():
+        if sorted(count) != list(range(len(count))):
             raise GraphError(
-                f"the tensors of task {task!r} have the indices {sorted(found)}; expected 0, 1, "
+                f"the tensors of task {task!r} have the indices {sorted(count)}; expected 0, 1, "
                 f"..., each once: one that nobody reads stands in the graph attribute 'unread'"
             )
 
@@ -235,9 +236,9 @@ def _entries(value: Any) -> Iterator[TensorAttributes]:
         yield _tensor(dict(described) | {"producer": None}, "an input")
     for src, dst, attributes in value.edges(data=True):
         where = f"the edge from {src!r} to {dst!r}"
-        found = dict(attributes)
-        name = found.pop("tensor", f"{src}->{dst}")
-        yield _tensor(found | {"name": name, "producer": src, "consumers": (dst,)}, where)
+        given = dict(attributes)
+        name = given.pop("tensor", f"{src}->{dst}")
+        yield _tensor(given | {"name": name, "producer": src, "consumers": (dst,)}, where)
     for described in value.graph.get("unread", ()):
         yield _tensor(dict(described), "an unread tensor")
 
@@ -276,29 +277,29 @@ def _task_fields(node: object, attributes: Mapping[str, Any]) -> dict[str, Any]:
             f"node {node!r} has attributes {', '.join(unknown)}; a task has: "
             f"{', '.join(_TASK_DEFAULTS)}"
         )
-    found = dict(_TASK_DEFAULTS) | dict(attributes)
+    given = dict(_TASK_DEFAULTS) | dict(attributes)
     for key in _COUNTS:
-        found[key] = _count(found[key], f"{key} of node {node!r}")
+        given[key] = _count(given[key], f"{key} of node {node!r}")
     for key in _TUPLES:
-        if isinstance(found[key], str):
-            raise GraphError(f"{key} of node {node!r} is {found[key]!r}; expected a list of names")
-        found[key] = None if found[key] is None else tuple(map(str, found[key]))
-    found["op"] = _text(found["op"], f"op of node {node!r}")
-    if found["together"] is not None:
-        found["together"] = _text(found["together"], f"together of node {node!r}")
-    found["adds"] = _flag(found["adds"], f"adds of node {node!r}")
+        if isinstance(given[key], str):
+            raise GraphError(f"{key} of node {node!r} is {given[key]!r}; expected a list of names")
+        given[key] = None if given[key] is None else tuple(map(str, given[key]))
+    given["op"] = _text(given["op"], f"op of node {node!r}")
+    if given["together"] is not None:
+        given["together"] = _text(given["together"], f"together of node {node!r}")
+    given["adds"] = _flag(given["adds"], f"adds of node {node!r}")
     where = f"weights of node {node!r}"
-    found["weights"] = tuple(_weight(weight, where) for weight in _list(found["weights"], where))
-    found["branch"] = _branch(found["branch"], f"branch of node {node!r}")
-    return found
+    given["weights"] = tuple(_weight(weight, where) for weight in _list(given["weights"], where))
+    given["branch"] = _branch(given["branch"], f"branch of node {node!r}")
+    return given
 
 
 def _router(value: object) -> tuple[Router, str]:
     where = "the graph attribute 'routers'"
-    known = {"name", "loads", *_ROUTER_FIELDS}
-    if not isinstance(value, Mapping) or set(value) - known:
-        raise GraphError(f"{where} has {value!r}; a router has: {', '.join(sorted(known))}")
-    missing = sorted(known - {"overflow", "quantum", "parent"} - set(value))
+    known_keys = {"name", "loads", *_ROUTER_FIELDS}
+    if not isinstance(value, Mapping) or set(value) - known_keys:
+        raise GraphError(f"{where} has {value!r}; a router has: {', '.join(sorted(known_keys))}")
+    missing = sorted(known_keys - {"overflow", "quantum", "parent"} - set(value))
     if missing:
         raise GraphError(f"{where} has a router without {', '.join(missing)}: {dict(value)}")
     counts = {key: _count(value.get(key, 1), f"{key} in {where}") for key in _ROUTER_COUNTS}
@@ -334,10 +335,10 @@ def _pair(value: object) -> tuple[str, str]:
 
 
 def _two(value: object, where: str) -> tuple[object, object]:
-    found = _list(value, where)
-    if len(found) != 2:
+    pair = _list(value, where)
+    if len(pair) != 2:
         raise GraphError(f"{where} has {value!r}; expected pairs")
-    return found[0], found[1]
+    return pair[0], pair[1]
 
 
 def _list(value: object, where: str) -> Sequence[object]:

@@ -26,8 +26,8 @@ def held_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[int]:
     for tensor, memory in state_places(graph, cluster, plan.steps):
         held[memory] += graph.tensors[tensor].bytes
     loaded = loaded_places(plan.steps)
-    kept = {(task, load.src) for load in plan.loads for task in load.tasks}
-    for task_id, memory in kept:
+    places = {(task, load.src) for load in plan.loads for task in load.tasks}
+    for task_id, memory in places:
         held[memory] += graph.tasks[task_id].weight_bytes
     has_weights: set[tuple[int, int]] = set()
     named: set[tuple[str, int]] = set()

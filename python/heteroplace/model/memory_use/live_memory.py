@@ -173,12 +173,12 @@ def _earliest_takers(
     step from there on that does."""
     latest = max(starts, default=0)
     earliest = [latest] * num_memories
-    found: list[list[int]] = []
+    takers: list[list[int]] = []
     for start_ns, memories in zip(reversed(starts), reversed(taken), strict=True):
         for memory in memories:
             earliest[memory] = min(earliest[memory], start_ns)
-        found.append([earliest[memory] for memory in memories])
-    return found[::-1]
+        takers.append([earliest[memory] for memory in memories])
+    return takers[::-1]
 
 
 class _Walk:
@@ -296,10 +296,10 @@ class _Walk:
             is_update = (graph.state_of.get(tensor), memory) in self._states
             size = 0 if is_update or source is not None else graph.tensors[tensor].bytes
             for item in items_of(graph, tensor, step.items):
-                found = None if source is None else self._there.get((source, memory, item))
-                if found is not None:
-                    _extend(found, index, finish)
-                    self._there[tensor, memory, item] = found
+                instance = None if source is None else self._there.get((source, memory, item))
+                if instance is not None:
+                    _extend(instance, index, finish)
+                    self._there[tensor, memory, item] = instance
                     continue
                 value = LiveValue(index, index, finish, finish, memory, size, tensor)
                 self._there[tensor, memory, item] = value

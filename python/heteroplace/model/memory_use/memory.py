@@ -136,15 +136,15 @@ class _Use:
     def add_task(self, task: int, device: int, batch: int) -> None:
         """Charge weights and workspace of a task that a device runs for a batch of items."""
         memory = self._cluster.devices[device].memory
-        found = self._graph.tasks[task]
+        task_record = self._graph.tasks[task]
         if (task, device) not in self._has_weights and (task, memory) not in self.loaded:
             self._has_weights.add((task, device))
-            self._used[memory] += found.weight_bytes
-        for name, num_bytes in found.weights:
+            self._used[memory] += task_record.weight_bytes
+        for name, num_bytes in task_record.weights:
             if (name, memory) not in self._named:
                 self._named.add((name, memory))
                 self._used[memory] += num_bytes
-        workspace = found.workspace_bytes * batch
+        workspace = task_record.workspace_bytes * batch
         self._workspace[device] = max(self._workspace[device], workspace)
 
     def add_loaded(self, task: int, *memories: int) -> None:
@@ -164,8 +164,10 @@ class _Use:
                 self._buffers.add((buffer, memory))
                 self._used[memory] += self._graph.buffer_bytes[buffer]
         elif memory != self._cluster.host or tensor not in self._kept:
-            found = self._graph.tensors[tensor]
-            self._used[memory] += found.bytes if found.shared else found.bytes * len(items)
+            tensor_record = self._graph.tensors[tensor]
+            self._used[memory] += (
+                tensor_record.bytes if tensor_record.shared else tensor_record.bytes * len(items)
+            )
 
     def total(self) -> tuple[int, ...]:
         """Return the bytes in each memory."""

@@ -35,15 +35,15 @@ class Occupancy:
 
     def copying_device(self, src: int, dst: int) -> int | None:
         """As `Cluster.copying_device`."""
-        cluster, found = self._cluster, None
+        cluster, copier = self._cluster, None
         if cluster.memory_hosts[src] != cluster.memory_hosts[dst]:
             return None
         for device in (*self._of_memory[dst], *self._of_memory[src]):
             if device.kind != "cpu":
                 return None
-            if found is None and device.copy_engines == 0:
-                found = device
-        return None if found is None else cluster.devices.index(found)
+            if copier is None and device.copy_engines == 0:
+                copier = device
+        return None if copier is None else cluster.devices.index(copier)
 
     @cached_property
     def _of_link(self) -> list[list[Key]]:

@@ -111,7 +111,7 @@ def room_faults(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[tupl
     if not plan.loads and plan.weights_budget is None:
         return
     last = _last_reads(plan.steps, cluster)
-    known: dict[tuple[int, int], tuple[_Place, int]] = {}
+    weights_of_places: dict[tuple[int, int], tuple[_Place, int]] = {}
     for index, step in enumerate(plan.steps):
         if not isinstance(step, Load):
             continue
@@ -123,7 +123,7 @@ def room_faults(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[tupl
         need = sum(graph.tasks[task].weight_bytes for task in step.tasks)
         if begin < 0 or size < need:
             yield index, f"its place is {size} bytes from byte {begin} on; it needs {need}"
-        for place, (taken, earlier) in known.items():
+        for place, (taken, earlier) in weights_of_places.items():
             task, memory = place
             if memory != step.dst or not _overlap(taken, step.place):
                 continue
@@ -133,7 +133,7 @@ def room_faults(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[tupl
             elif last.get(place, -1) > index:
                 name = graph.tasks[task].name
                 yield index, f"it takes bytes of the weights of {name!r}, which a later step reads"
-        known |= {(task, step.dst): (step.place, index) for task in step.tasks}
+        weights_of_places |= {(task, step.dst): (step.place, index) for task in step.tasks}
     yield from ((None, fault) for fault in _budget_faults(graph, cluster, plan))
 
 
@@ -152,11 +152,11 @@ def _budget_faults(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Iterator[s
 
 def _places(steps: Sequence[Step]) -> Mapping[tuple[int, int], _Place]:
     """The place of weights by (task, memory)."""
-    found: dict[tuple[int, int], _Place] = {}
+    places: dict[tuple[int, int], _Place] = {}
     for step in steps:
         if isinstance(step, Load) and step.place is not None:
-            found |= dict.fromkeys(((task, step.dst) for task in step.tasks), step.place)
-    return found
+            places |= dict.fromkeys(((task, step.dst) for task in step.tasks), step.place)
+    return places
 
 
 def _used(step: Step, cluster: Cluster) -> list[tuple[int, int]]:

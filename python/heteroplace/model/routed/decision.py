@@ -74,17 +74,17 @@ def decision_of(
     predicted = predicted or {}
     for name in (*loads, *predicted):
         if name not in graph.router_ids:
-            known = ", ".join(graph.router_ids) or "none"
-            raise RoutingError(f"graph {graph.name!r} has no router {name!r}; there are: {known}")
-    found: list[tuple[int, ...]] = []
+            names = ", ".join(graph.router_ids) or "none"
+            raise RoutingError(f"graph {graph.name!r} has no router {name!r}; there are: {names}")
+    branches_taken: list[tuple[int, ...]] = []
     # Parents come first: the task of an inner router reads what the outer one makes.
     for router in graph.routers:
-        is_reached = router.parent is None or _parent_load(graph, found, router.parent) > 0
+        is_reached = router.parent is None or _parent_load(graph, branches_taken, router.parent) > 0
         if router.name not in loads and is_reached:
             raise RoutingError(f"no loads are given for router {router.name!r}")
         given = tuple(loads.get(router.name, (0,) * router.num_branches))
         _check_loads(router, given, is_reached)
-        found.append(given)
+        branches_taken.append(given)
     sets = []
     for router in graph.routers:
         branches = frozenset(predicted.get(router.name, ()))
@@ -94,7 +94,7 @@ def decision_of(
                 f"0 to {router.num_branches - 1}"
             )
         sets.append(branches)
-    return Decision(tuple(found), tuple(sets))
+    return Decision(tuple(branches_taken), tuple(sets))
 
 
 def _parent_load(graph: TaskGraph, loads: Sequence[Sequence[int]], parent: tuple[str, int]) -> int:

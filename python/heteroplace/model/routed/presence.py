@@ -100,14 +100,18 @@ class Presence:
             return faults
         for place in places:
             tensor, memory = place
-            found = self._graph.tensors[tensor]
+            tensor_record = self._graph.tensors[tensor]
             if adds_to(self._graph, step, tensor):
                 if place in self._read:
-                    faults.append(f"it adds to tensor {found.name!r}, which was read before")
+                    faults.append(
+                        f"it adds to tensor {tensor_record.name!r}, which was read before"
+                    )
                 if place in self._copied:
-                    faults.append(f"it adds to tensor {found.name!r}, which was copied there")
+                    faults.append(
+                        f"it adds to tensor {tensor_record.name!r}, which was copied there"
+                    )
                 self._added.add(place)
-            elif found.shared:
+            elif tensor_record.shared:
                 self._items[place] = set()
             self._items.setdefault(place, set()).update(step.items)
             state = self._graph.state_of.get(tensor)

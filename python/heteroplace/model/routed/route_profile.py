@@ -94,9 +94,9 @@ class RouterProfile:
 
     def set_probability(self, branches: Iterable[int]) -> float:
         """Return in what share of the runs just these branches had cells; 0.0 of no runs."""
-        asked = tuple(sorted(branches))
-        found = sum(count for active, count in self.active_sets if active == asked)
-        return found / self.num_runs if self.num_runs else 0.0
+        branch_set = tuple(sorted(branches))
+        num_runs = sum(count for active, count in self.active_sets if active == branch_set)
+        return num_runs / self.num_runs if self.num_runs else 0.0
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class Transition:
         A cell that takes several branches of dst counts as a part of one for each, so that the sum
         over them is the number of its cells that are not dropped.
         """
-        found: dict[tuple[int, int], float] = {}
+        cells: dict[tuple[int, int], float] = {}
         for of_src, of_dst, num_taken, count in self.counts:
             key = of_src, of_dst
-            found[key] = found.get(key, 0.0) + count / num_taken / self.num_runs
-        return found
+            cells[key] = cells.get(key, 0.0) + count / num_taken / self.num_runs
+        return cells
 
 
 @dataclass(frozen=True)
@@ -145,17 +145,17 @@ class RouteProfile:
         RoutingError
             There is none of that name.
         """
-        for found in self.routers:
-            if found.name == name:
-                return found
-        known = ", ".join(repr(each.name) for each in self.routers) or "none"
-        raise RoutingError(f"the profile has no router {name!r}; it has: {known}")
+        for profile in self.routers:
+            if profile.name == name:
+                return profile
+        names = ", ".join(repr(each.name) for each in self.routers) or "none"
+        raise RoutingError(f"the profile has no router {name!r}; it has: {names}")
 
     def transition(self, src: str, dst: str) -> Transition | None:
         """Return how cells go from one router to another; None: it was not recorded."""
-        for found in self.transitions:
-            if (found.src, found.dst) == (src, dst):
-                return found
+        for transition in self.transitions:
+            if (transition.src, transition.dst) == (src, dst):
+                return transition
         return None
 
     def check_model(self, digest: str) -> None:
@@ -185,9 +185,9 @@ def following_routers(routers: Iterable[RouterShape]) -> tuple[tuple[int, int], 
     ((0, 2),)
     """
     latest: dict[int, int] = {}
-    found = []
+    pairs = []
     for index, router in enumerate(routers):
         if router.num_cells in latest:
-            found.append((latest[router.num_cells], index))
+            pairs.append((latest[router.num_cells], index))
         latest[router.num_cells] = index
-    return tuple(sorted(found))
+    return tuple(sorted(pairs))

@@ -97,8 +97,8 @@ def _branch_faults(graph: TaskGraph) -> Iterator[str]:
             continue
         name, branch = task.branch
         if name not in graph.router_ids:
-            known = ", ".join(graph.router_ids) or "none"
-            yield f"task {task.name!r} is in a branch of router {name!r}; there are: {known}"
+            names = ", ".join(graph.router_ids) or "none"
+            yield f"task {task.name!r} is in a branch of router {name!r}; there are: {names}"
             continue
         router = graph.routers[graph.router_ids[name]]
         if branch not in range(router.num_branches):
@@ -123,8 +123,8 @@ def _buffer_faults(graph: TaskGraph) -> Iterator[str]:
         if tensor.buffer is None:
             continue
         if tensor.buffer not in graph.buffer_bytes:
-            known = ", ".join(graph.buffer_bytes) or "none"
-            yield f"tensor {tensor.name!r} is in buffer {tensor.buffer!r}; there are: {known}"
+            names = ", ".join(graph.buffer_bytes) or "none"
+            yield f"tensor {tensor.name!r} is in buffer {tensor.buffer!r}; there are: {names}"
         if tensor.producer is None or tensor.shared:
             yield f"tensor {tensor.name!r} is in a routed buffer, and a model input or shared"
             continue
@@ -152,17 +152,17 @@ def _reader_faults(graph: TaskGraph) -> Iterator[str]:
             continue
         router_id, branch = graph.branches[maker][0]
         router = graph.routers[router_id]
-        made = f"tensor {tensor.name!r} of branch {branch} of router {router.name!r}"
+        what = f"tensor {tensor.name!r} of branch {branch} of router {router.name!r}"
         if tensor_id in graph.outputs:
-            yield f"{made} is an output of the model; expected one that is made in every run"
+            yield f"{what} is an output of the model; expected one that is made in every run"
         for task in tensor.consumers:
             around = graph.branches[task]
             if (router_id, branch) in around:
                 continue
             if any(router_id == other for other, _ in around):
-                yield f"task {graph.tasks[task].name!r} of another branch reads {made}"
+                yield f"task {graph.tasks[task].name!r} of another branch reads {what}"
             elif router.loads not in graph.task_inputs[task]:
                 yield (
-                    f"task {graph.tasks[task].name!r} reads {made} and not its loads, by which it "
+                    f"task {graph.tasks[task].name!r} reads {what} and not its loads, by which it "
                     f"would know whether the tensor is there"
                 )

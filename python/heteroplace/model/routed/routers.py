@@ -73,11 +73,11 @@ def branches_around(
 
     Ends at a router that does not exist, or that is its own parent.
     """
-    found: dict[tuple[int, int], None] = {}
+    around: dict[tuple[int, int], None] = {}
     while branch is not None and branch[0] in router_ids:
         router = router_ids[branch[0]]
-        if (router, branch[1]) in found:
+        if (router, branch[1]) in around:
             break
-        found[router, branch[1]] = None
+        around[router, branch[1]] = None
         branch = routers[router].parent
-    return tuple(found)
+    return tuple(around)

@@ -69,13 +69,13 @@ class PlannedPrediction:
 
     def text(self) -> str:
         """Return it as a line."""
-        told, gain = self.prediction, self.gain
-        branches = ", ".join(map(str, told.branches))
-        if told.probability is None:
+        prediction, gain = self.prediction, self.gain
+        branches = ", ".join(map(str, prediction.branches))
+        if prediction.probability is None:
             saved, miss = format_ns(gain.saved_ns), format_ns(gain.miss_ns)
             why = f"saves {saved}, a miss costs {miss}; as asked"
         else:
-            why = gain.text(told.probability)
-        return f"router {told.router!r}: branches {branches} predicted: {why}: " + (
+            why = gain.text(prediction.probability)
+        return f"router {prediction.router!r}: branches {branches} predicted: {why}: " + (
             "yes" if self.is_on else "no"
         )

@@ -162,8 +162,8 @@ def _parse_tensor(lines: Lines) -> tuple[Tensor, str | None]:
     is_input = lines.next_is("input")
     pattern = rf"input ({WORD})()" if is_input else rf"tensor ({WORD}) = ({WORD})"
     kind = rf"(\d+) ({WORD}) \[([\d,]*)\] (\d+)( shared)?(?: in ({WORD}))?"
-    found = lines.match(f"{pattern} {kind}")
-    name, producer, index, dtype, shape, size, shared, buffer = found
+    fields = lines.match(f"{pattern} {kind}")
+    name, producer, index, dtype, shape, size, shared, buffer = fields
     extents = tuple(int(extent) for extent in shape.split(",") if extent)
     tensor = Tensor(
         *(unquote(name), None, int(index), extents, unquote(dtype), int(size), ()),
@@ -199,13 +199,13 @@ def _parse_router(lines: Lines) -> tuple[Router, str]:
 
 def _parse_task(lines: Lines) -> tuple[Task, list[str]]:
     """The task of the next line and the names of the tensors it reads."""
-    name, op, reads, *found = lines.match(
+    name, op, reads, *rest = lines.match(
         rf"task ({WORD}) ({WORD}) reads ({LIST})"
         r"(?: flops (\d+))?(?: weights (\d+))?(?: workspace (\d+))?"
         rf"(?: devices ({LIST}))?(?: together ({WORD}))?(?: members ({LIST}))?"
         rf"( adds)?((?: named {WORD} \d+)*)(?: branch ({WORD}) (\d+))?"
     )
-    flops, weights, workspace, devices, together, members, adds, named, router, branch = found
+    flops, weights, workspace, devices, together, members, adds, named, router, branch = rest
     shared_weights = re.findall(rf" named ({WORD}) (\d+)", named)
     task = Task(
         unquote(name),

@@ -37,15 +37,15 @@ class Lines:
     def match(self, pattern: str) -> tuple[str, ...]:
         """Consume a line; return the groups of `pattern`, which must match all of it."""
         line = self._lines[self._position] if self._position < len(self._lines) else ""
-        found = re.fullmatch(pattern, line)
-        if found is None:
+        match = re.fullmatch(pattern, line)
+        if match is None:
             keyword = pattern.split(" ", 1)[0]
             raise self._error(
                 f"line {self._position + 1}: expected a line '{keyword} ...' as printed by "
                 f"heteroplace, got {line!r}"
             )
         self._position += 1
-        return found.groups()
+        return match.groups()
 
     def end(self) -> None:
         """Raise if lines are left."""

@@ -165,9 +165,9 @@ def share_cores(shares: Sequence[MachineShare]) -> tuple[tuple[int, ...], ...]:
     >>> share_cores([MachineShare("1", "box", (1, 2)), MachineShare("1", "box", (0, 1))])
     ((1, 2), (0,))
     """
-    found: dict[int, tuple[int, ...]] = {}
+    cores_of_ranks: dict[int, tuple[int, ...]] = {}
     for rank in range(len(shares)):
-        if rank in found:
+        if rank in cores_of_ranks:
             continue
         alike = _sharing_with(rank, shares)
         owners = _one_core_each(alike, shares)
@@ -175,19 +175,19 @@ def share_cores(shares: Sequence[MachineShare]) -> tuple[tuple[int, ...], ...]:
             parts = split_cores(shares[rank].cores, len(alike))
         else:
             parts = _deal_rest(alike, shares, owners)
-        found.update(zip(alike, parts, strict=True))
-    return tuple(found[rank] for rank in range(len(shares)))
+        cores_of_ranks.update(zip(alike, parts, strict=True))
+    return tuple(cores_of_ranks[rank] for rank in range(len(shares)))
 
 
 def _sharing_with(rank: int, shares: Sequence[MachineShare]) -> list[int]:
     """The ranks of its machine that may use a core of its own, or of those, in order."""
-    found, cores = {rank}, set(shares[rank].cores)
+    ranks, cores = {rank}, set(shares[rank].cores)
     for _ in shares:
         for other, share in enumerate(shares):
             if share.machine == shares[rank].machine and cores & set(share.cores):
-                found.add(other)
+                ranks.add(other)
                 cores |= set(share.cores)
-    return sorted(found)
+    return sorted(ranks)
 
 
 def _one_core_each(ranks: Sequence[int], shares: Sequence[MachineShare]) -> dict[int, int]:

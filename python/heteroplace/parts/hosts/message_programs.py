@@ -191,12 +191,12 @@ def round_trip_program(cluster: Cluster, num_bytes: int, num_trips: int) -> Prog
     awaited: tuple[Wait, ...] = ()
     for _ in range(num_trips):
         for src, dst in ((low, high), (high, low)):
-            made = writer.do_little(src, awaited)
+            reply = writer.do_little(src, awaited)
             ends = (
                 writer.tensor(src, going, num_bytes),
                 writer.tensor(dst, going + size, num_bytes),
             )
-            awaited = (writer.send(src, dst, ends, (made,), ()),)
+            awaited = (writer.send(src, dst, ends, (reply,), ()),)
     writer.do_little(low, awaited)
     return writer.finish()
 

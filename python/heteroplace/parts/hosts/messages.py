@@ -114,9 +114,10 @@ def _check(cluster: Cluster, ranks: Ranks) -> None:
     names = [device.name for device in cluster.devices]
     absent = ranks.gather(missing_devices(cluster, names, host))
     if any(absent):
-        told = "; ".join(text for texts in absent for text in texts)
+        missing_texts = "; ".join(text for texts in absent for text in texts)
         raise ClusterError(
-            f"links are measured between the hosts themselves, and they lack {told}. Start the "
+            f"links are measured between the hosts themselves, and they lack {missing_texts}. "
+            f"Start the "
             f"ranks in the order of the hosts {list(cluster.hosts)}"
         )
 
@@ -148,10 +149,10 @@ def _one_way(totals: Samples, share: float) -> dict[Pair, dict[int, int]]:
     """
     times = {}
     for pair, of_size in totals.items():
-        found = undisturbed_ns(of_size, share)
+        quiet_ns = undisturbed_ns(of_size, share)
         # The way back is of the smallest size.
-        back_ns = found[min(found)] // 2
-        times[pair] = {size: max(1, ns - back_ns) for size, ns in found.items()}
+        back_ns = quiet_ns[min(quiet_ns)] // 2
+        times[pair] = {size: max(1, ns - back_ns) for size, ns in quiet_ns.items()}
     return times
 
 

@@ -41,6 +41,8 @@ def measure_hosts(
 
 def _in_whole(cluster: Cluster, host: str, report: LinkReport) -> LinkReport:
     """A report of one host's part of a cluster with the memories of the whole."""
-    kept = [memory for memory, at in enumerate(cluster.memory_hosts) if at == host]
-    links = tuple(replace(link, src=kept[link.src], dst=kept[link.dst]) for link in report.links)
+    memories = [memory for memory, at in enumerate(cluster.memory_hosts) if at == host]
+    links = tuple(
+        replace(link, src=memories[link.src], dst=memories[link.dst]) for link in report.links
+    )
     return replace(report, links=links)

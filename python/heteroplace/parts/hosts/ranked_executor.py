@@ -81,8 +81,8 @@ class RankedExecutor(Executor):
         group.fail(f"{group.name_of(group.rank)}: {text}")
 
 
-def _ports(told: Sequence[tuple[str, Sequence[int], str]]) -> Ports:
-    return tuple((name, tuple(shape), dtype) for name, shape, dtype in told)
+def _ports(ports: Sequence[tuple[str, Sequence[int], str]]) -> Ports:
+    return tuple((name, tuple(shape), dtype) for name, shape, dtype in ports)
 
 
 def load_as_rank(
@@ -112,9 +112,9 @@ def load_as_rank(
     except HeteroPlaceError as err:
         fault = err
     most = options.get("max_in_flight", 1)
-    told = "" if fault is None else str(fault)
+    text = "" if fault is None else str(fault)
     try:
-        names = group.agree_on_file(path, file, told, hosts=hosts, max_in_flight=most)
+        names = group.agree_on_file(path, file, text, hosts=hosts, max_in_flight=most)
     except ExecutionError as err:
         raise fault or err from err
     assert file is not None and manifest is not None

@@ -60,12 +60,14 @@ def for_any_batch(two: ImportedModel, three: ImportedModel, inputs: Sequence[str
     """
     pairs = _Pairs(two, three)
     shrunk = _Shrinker(dict.fromkeys(inputs, Growth(Fraction(1, TWO), TWO)), pairs)
-    found = two.of_module(shrunk.run(two.mod["main"]))
+    imported_network = two.of_module(shrunk.run(two.mod["main"]))
     for rows, at in ((TWO, 0), (THREE, 1)):
         _check_grown(shrunk, inputs, pairs, rows, at)
     params = {name: pairs.weight_rows.get(name, weight) for name, weight in two.params.items()}
     line = f"any number of rows of {', '.join(inputs)}"
-    return replace(found, params=params, symbolic=tuple(inputs), report=(*two.report, line))
+    return replace(
+        imported_network, params=params, symbolic=tuple(inputs), report=(*two.report, line)
+    )
 
 
 def symbolic_shape(small: relay.TensorType, large: relay.TensorType) -> tuple[int | None, ...]:
@@ -235,10 +237,12 @@ class _Shrinker(Rebatcher):
             expr = with_attributes(call, [self._done[call.args[0]].expr], shape=shape)
             write_types(expr)
             return Rebatched(expr, axes, (Growth(Fraction(1, TWO), TWO),))
-        made = super()._call(call)
-        if made.axes != axes:
-            raise self._fault(call, f"its rows are along axes {axes}, and seem along {made.axes}")
-        return made
+        rebatched = super()._call(call)
+        if rebatched.axes != axes:
+            raise self._fault(
+                call, f"its rows are along axes {axes}, and seem along {rebatched.axes}"
+            )
+        return rebatched
 
 
 class _Grower(Rebatcher):
@@ -255,15 +259,15 @@ def _check_grown(
 ) -> None:
     """Raise UnsupportedRelayError unless what holds rows has its imported type for so many."""
     assert shrunk.main is not None
-    made = _Grower(dict.fromkeys(inputs, Growth(Fraction(rows))), "any number of rows").made(
+    rebatched = _Grower(dict.fromkeys(inputs, Growth(Fraction(rows))), "any number of rows").made(
         shrunk.main
     )
     for pair in pairs.other.items():
-        found, imported = made[shrunk.now[pair[0]]], pair[at]
+        grown, imported = rebatched[shrunk.now[pair[0]]], pair[at]
         pairs_of_types = zip(
-            tensor_types(found.expr.checked_type),
+            tensor_types(grown.expr.checked_type),
             tensor_types(imported.checked_type),
-            found.axes,
+            grown.axes,
             strict=True,
         )
         for type_, expected, axis in pairs_of_types:

@@ -94,10 +94,10 @@ def _exported(
             # That TorchScript is on its way out is no news to who asked for it.
             warnings.simplefilter("ignore", DeprecationWarning)
             if exporter == "dynamo":
-                made: onnx.ModelProto = torch.onnx.export(
+                exported: onnx.ModelProto = torch.onnx.export(
                     module, verbose=False, **given
                 ).model_proto
-                return made
+                return exported
             torch.onnx.export(module, f=written, **given)
     # What torch raises hangs on the module: its own code runs while it is traced.
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError, OSError) as err:

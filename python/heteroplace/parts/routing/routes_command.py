@@ -202,11 +202,11 @@ def described_profile(profile: RouteProfile) -> str:
 
 def _row(router: RouterProfile) -> list[str]:
     prediction = predict(router)
-    told = f"fewer than {MIN_RUNS} runs" if router.num_runs < MIN_RUNS else "-"
+    note = f"fewer than {MIN_RUNS} runs" if router.num_runs < MIN_RUNS else "-"
     if prediction is not None and prediction.probability is not None:
         shown = ", ".join(map(str, prediction.branches[:_MAX_BRANCHES_SHOWN]))
         more = ", .." if len(prediction.branches) > _MAX_BRANCHES_SHOWN else ""
-        told = f"{100 * prediction.probability:.1f} % {shown}{more}"
+        note = f"{100 * prediction.probability:.1f} % {shown}{more}"
     loads = [router.mean_load(branch) for branch in range(router.num_branches)]
     return [
         router.name,
@@ -216,7 +216,7 @@ def _row(router: RouterProfile) -> list[str]:
         f"{mean_active(router):.1f}",
         f"{sum(loads) / len(loads):.1f}",
         f"{max(loads):.1f}",
-        told,
+        note,
     ]
 
 

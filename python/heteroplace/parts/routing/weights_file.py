@@ -48,12 +48,12 @@ def _copy_times() -> tuple[tuple[int, int], ...]:
     most = min(_MAX_SOURCE_BYTES, max(_MIN_SOURCE_BYTES, 2 * last_cache_bytes()))
     source = np.ones(most, np.uint8)
     target = np.ones(_SIZES[-1], np.uint8)
-    found = []
+    copy_times = []
     for size in _SIZES:
         times = []
         for begin in range(0, most - size + 1, max(size, most // 32)):
             start = time.perf_counter_ns()
             target[:size] = source[begin : begin + size]
             times.append(time.perf_counter_ns() - start)
-        found.append((size, max(1, int(np.median(times)))))
-    return tuple(found)
+        copy_times.append((size, max(1, int(np.median(times)))))
+    return tuple(copy_times)

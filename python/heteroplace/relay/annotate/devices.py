@@ -69,8 +69,8 @@ def split_faults(
     for task, by_device in zip(graph.tasks, ops, strict=True):
         if len(by_device) > 1:
             places = " and ".join(
-                f"{distinct(found)} on {cluster.devices[device].name!r}"
-                for device, found in sorted(by_device.items())
+                f"{distinct(device_ops)} on {cluster.devices[device].name!r}"
+                for device, device_ops in sorted(by_device.items())
             )
             torn.append(f"task {task.name!r} is torn between {places}")
     return torn
@@ -119,12 +119,12 @@ def _sides(barrier: relay.Call) -> tuple[DeviceKey | None, DeviceKey | None]:
 def _operands(node: relay.Expr) -> Iterator[relay.Expr]:
     """What a node reads, without constants, which are wherever they are needed."""
     if isinstance(node, relay.Call):
-        found = node.args
+        operands = node.args
     elif isinstance(node, relay.Tuple):
-        found = node.fields
+        operands = node.fields
     else:
-        found = [node.tuple_value] if isinstance(node, relay.TupleGetItem) else []
-    return (operand for operand in found if not isinstance(operand, relay.Constant))
+        operands = [node.tuple_value] if isinstance(node, relay.TupleGetItem) else []
+    return (operand for operand in operands if not isinstance(operand, relay.Constant))
 
 
 def _ops_in(value: relay.Expr) -> list[relay.Call]:
@@ -160,17 +160,17 @@ class _Reader:
         for op in ops:
             if op not in self._pin:
                 groups[self._root(op)].append(op)
-        found: dict[relay.Expr, DeviceKey] = {}
+        device_of: dict[relay.Expr, DeviceKey] = {}
         torn = []
         for group in groups:
             said = set(strong[group] or weak[group])
             if len(said) > 1:
                 torn.append(group)
             elif said:
-                (found[group],) = said
+                (device_of[group],) = said
         self._pin_by_readers([op for group in torn for op in groups.pop(group)])
-        self._spread_by_inputs(groups, found)
-        keys = {op: self._pin[op] if op in self._pin else found[self._root(op)] for op in ops}
+        self._spread_by_inputs(groups, device_of)
+        keys = {op: self._pin[op] if op in self._pin else device_of[self._root(op)] for op in ops}
         return self._ids(keys)
 
     def _read_pins(self) -> None:
@@ -221,38 +221,38 @@ class _Reader:
 
         Readers come in the order of a walk from the result of `main`, first operands first.
         """
-        known: dict[relay.Expr, DeviceKey] = dict(self._pin)
+        pinned: dict[relay.Expr, DeviceKey] = dict(self._pin)
         waiting, seen = [self._main.body], set()
         while ops and waiting:
             node = waiting.pop()
             if node in seen:
                 continue
             seen.add(node)
-            key = _sides(node)[0] if is_barrier(node) else known.get(node)
+            key = _sides(node)[0] if is_barrier(node) else pinned.get(node)
             operands = list(_operands(node))
             for operand in operands:
                 if key is not None:
-                    known.setdefault(operand, key)
+                    pinned.setdefault(operand, key)
             waiting += reversed(operands)
         for value, key in self._said:
             if key is not None:
-                known.setdefault(value, key)
+                pinned.setdefault(value, key)
         # Ends, as a group is connected, and something of it is known.
-        while any(op not in known for op in ops):
+        while any(op not in pinned for op in ops):
             for node, operand in self._edges:
-                if operand in known:
-                    known.setdefault(node, known[operand])
+                if operand in pinned:
+                    pinned.setdefault(node, pinned[operand])
             for node, operand in reversed(self._edges):
-                if node in known:
-                    known.setdefault(operand, known[node])
-        self._pin |= {op: known[op] for op in ops}
+                if node in pinned:
+                    pinned.setdefault(operand, pinned[node])
+        self._pin |= {op: pinned[op] for op in ops}
 
     def _spread_by_inputs(
-        self, groups: dict[relay.Expr, list[relay.Call]], found: dict[relay.Expr, DeviceKey]
+        self, groups: dict[relay.Expr, list[relay.Call]], device_of: dict[relay.Expr, DeviceKey]
     ) -> None:
         """Give the groups of which nothing is said the device of the readers of their inputs."""
         home = self._keys[home_device(self._cluster)]
-        known = {**found, **self._pin}
+        device_of_all = {**device_of, **self._pin}
         readers: dict[relay.Expr, list[relay.Expr]] = defaultdict(list)
         inputs: dict[relay.Expr, list[relay.Expr]] = defaultdict(list)
         for node in self._nodes:
@@ -261,11 +261,15 @@ class _Reader:
                     readers[operand].append(node)
                     inputs[self._root(node)].append(operand)
         for group in groups:
-            if group not in found:
-                near = [known.get(self._root(n)) for value in inputs[group] for n in readers[value]]
+            if group not in device_of:
+                near = [
+                    device_of_all.get(self._root(n))
+                    for value in inputs[group]
+                    for n in readers[value]
+                ]
                 near += [device_key(value.virtual_device_) for value in inputs[group]]
                 keys = {key for key in near if key is not None}
-                found[group] = keys.pop() if len(keys) == 1 else home
+                device_of[group] = keys.pop() if len(keys) == 1 else home
 
     def _root(self, value: relay.Expr) -> relay.Expr:
         while (above := self._group.get(value, value)) is not value:
@@ -283,10 +287,13 @@ class _Reader:
                 f"{distinct(names)} on {_device_text(key)}" for key, names in unknown.items()
             )
             pairs = zip(self._keys, self._cluster.devices, strict=True)
-            known = ", ".join(f"{_device_text(key)} ({device.name})" for key, device in pairs)
+            device_names = ", ".join(
+                f"{_device_text(key)} ({device.name})" for key, device in pairs
+            )
             raise LoweringError(
                 f"the module places {places}, which cluster {self._cluster.name!r} does not have; "
-                f"it has {known}. Mend the annotations, or build for a cluster with such a device"
+                f"it has {device_names}. Mend the annotations, or build for a cluster with such a "
+                f"device"
             )
         return {op: self._keys.index(key) for op, key in keys.items()}
 

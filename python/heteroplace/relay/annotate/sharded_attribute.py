@@ -72,10 +72,10 @@ def read_sharded(mod: tvm.IRModule) -> tuple[ShardingRecord, dict[str, np.ndarra
 
 def _check_tasks(mod: tvm.IRModule, record: ShardingRecord) -> None:
     """Raise LoweringError if calls belong to none of the plan's tasks."""
-    known = {task.name for task in record.solution.graph.tasks}
+    task_names = {task.name for task in record.solution.graph.tasks}
     calls = (node for node in post_order(mod["main"].body) if isinstance(node, relay.Call))
     ops = (call for call in calls if not is_barrier(call))
-    strangers = [op_name(op) for op in ops if task_of_span(op) not in known]
+    strangers = [op_name(op) for op in ops if task_of_span(op) not in task_names]
     if strangers:
         raise LoweringError(
             f"{distinct(strangers)} belongs to no task of the plan: the module was changed after "

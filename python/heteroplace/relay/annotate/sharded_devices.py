@@ -117,12 +117,12 @@ class _Pinner:
 
     def _state_devices(self, state: Collection[str]) -> dict[relay.Var, int]:
         """Where each part of the state is first read."""
-        found: dict[relay.Var, int] = {}
+        devices: dict[relay.Var, int] = {}
         for node in post_order(self._main.body):
             for argument in node.args if isinstance(node, relay.Call) else ():
                 if isinstance(argument, relay.Var) and argument.name_hint in state:
-                    found.setdefault(argument, self._device_of[task_of_span(node) or ""])
-        return found
+                    devices.setdefault(argument, self._device_of[task_of_span(node) or ""])
+        return devices
 
     def _rewrite(self, old: relay.Expr, new: relay.Expr) -> relay.Expr:
         new = self._shared(old, new)

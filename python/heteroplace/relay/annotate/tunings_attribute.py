@@ -43,5 +43,5 @@ def read_tunings(mod: tvm.IRModule) -> dict[str, str]:
     attributes = mod["main"].attrs
     if attributes is None or TUNINGS_ATTRIBUTE not in attributes:
         return {}
-    found: dict[str, str] = json.loads(attributes[TUNINGS_ATTRIBUTE].data.numpy().tobytes())
-    return found
+    tunings: dict[str, str] = json.loads(attributes[TUNINGS_ATTRIBUTE].data.numpy().tobytes())
+    return tunings

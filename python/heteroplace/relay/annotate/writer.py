@@ -56,7 +56,7 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
     PlanError
         A device is of a kind that TVM does not have.
     """
-    found = []
+    devices = []
     num_cpus = 0
     taken: set[tuple[str, int]] = set()
     next_index = 1 + max(device.index for device in cluster.devices)
@@ -68,13 +68,13 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
             index, next_index = next_index, next_index + 1
         taken.add((device.kind, index))
         try:
-            found.append(tvm.device(device.kind, index))
+            devices.append(tvm.device(device.kind, index))
         except ValueError as err:
             raise PlanError(
                 f"device {device.name!r} of cluster {cluster.name!r} is of kind {device.kind!r}, "
                 f"which TVM does not have; a module can be placed over devices of kind cpu and cuda"
             ) from err
-    return tuple(found)
+    return tuple(devices)
 
 
 def annotate(extraction: Extraction, solution: Solution, model_digest: str = "") -> tvm.IRModule:

@@ -42,14 +42,14 @@ def places_after_reshape(before: int, blocks: int, shape: Sequence[int]) -> list
     >>> places_after_reshape(3, 1, (96,))
     [(0, 3)]
     """
-    found = []
+    places = []
     for axis in range(len(shape)):
         outer = prod(shape[:axis])
         if outer == before:
-            found.append((axis, blocks))
+            places.append((axis, blocks))
         elif outer and (before * blocks) % outer == 0:
-            found.append((axis, before * blocks // outer))
-    return found
+            places.append((axis, before * blocks // outer))
+    return places
 
 
 def resized_axis(

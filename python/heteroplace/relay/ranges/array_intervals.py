@@ -22,8 +22,8 @@ def legal_arrays(main: relay.Function, seed: int = 0) -> dict[str, np.ndarray]:
     """
     legal = legal_inputs(main)
     random = np.random.default_rng(seed)
-    found = {}
+    arrays = {}
     for parameter in main.params:
         shape, dtype = static_shape(parameter.checked_type), parameter.checked_type.dtype
-        found[parameter.name_hint] = array_in(legal.get(parameter), shape, dtype, random)
-    return found
+        arrays[parameter.name_hint] = array_in(legal.get(parameter), shape, dtype, random)
+    return arrays

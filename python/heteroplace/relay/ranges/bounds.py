@@ -47,31 +47,33 @@ def value_bounds(
     inputs
         What is known of parameters; the others may be anything.
     """
-    found: dict[relay.Expr, Bounds] = {}
+    bounds_of: dict[relay.Expr, Bounds] = {}
     for parameter in function.params:
         types = tensor_types(parameter.checked_type)
-        found[parameter] = tuple(_held(inputs.get(parameter, EVERYTHING), t.dtype) for t in types)
+        bounds_of[parameter] = tuple(
+            _held(inputs.get(parameter, EVERYTHING), t.dtype) for t in types
+        )
     for node in post_order(function.body):
-        if node not in found and not isinstance(node, (relay.Function, relay.GlobalVar)):
-            found[node] = _bounds_of(node, found)
-    return found
+        if node not in bounds_of and not isinstance(node, (relay.Function, relay.GlobalVar)):
+            bounds_of[node] = _bounds_of(node, bounds_of)
+    return bounds_of
 
 
-def _bounds_of(node: relay.Expr, found: Mapping[relay.Expr, Bounds]) -> Bounds:
+def _bounds_of(node: relay.Expr, bounds_of: Mapping[relay.Expr, Bounds]) -> Bounds:
     if isinstance(node, relay.Constant):
         array = node.data.numpy()
         is_weight = array.dtype.kind == "f" and array.size > _MAX_CONSTANT
         return (_held(EVERYTHING if is_weight else interval_of(array), node.data.dtype),)
     if isinstance(node, relay.Tuple):
-        return tuple(each for field in node.fields for each in found[field])
+        return tuple(each for field in node.fields for each in bounds_of[field])
     if isinstance(node, relay.TupleGetItem):
         counts = [len(tensor_types(field)) for field in node.tuple_value.checked_type.fields]
         first = sum(counts[: node.index])
-        return found[node.tuple_value][first : first + counts[node.index]]
+        return bounds_of[node.tuple_value][first : first + counts[node.index]]
     if not isinstance(node, relay.Call):
         return ()
     dtypes = [type_.dtype for type_ in tensor_types(node.checked_type)]
-    arguments = [each for argument in node.args for each in found[argument]]
+    arguments = [each for argument in node.args for each in bounds_of[argument]]
     name = getattr(node.op, "name", "")
     if name == "topk" and len(dtypes) == 2:
         results = [arguments[0], _index(node, arguments)]
@@ -136,8 +138,8 @@ def _written(mode: str) -> _Rule:
     """Of data into which updates are written; if they are added or multiplied, of anything."""
 
     def rule(call: Any, arguments: Sequence[Interval]) -> Interval:
-        kept = str(getattr(call.attrs, mode)) in ("update", "min", "max")
-        return hull([arguments[0], arguments[2]]) if kept else EVERYTHING
+        is_bounded = str(getattr(call.attrs, mode)) in ("update", "min", "max")
+        return hull([arguments[0], arguments[2]]) if is_bounded else EVERYTHING
 
     return rule
 

@@ -55,10 +55,10 @@ def legal_inputs(function: relay.Function) -> dict[relay.Var, Interval]:
             for field in node.fields:
                 need(field, interval)
             return
-        known = needed.get(node)
-        met = interval if known is None else known.meet(interval)
+        own_needs = needed.get(node)
+        met = interval if own_needs is None else own_needs.meet(interval)
         # Of a branch for negative numbers and one for others, the latter is what we want.
-        needed[node] = met or max(interval, known or interval, key=lambda each: each.low)
+        needed[node] = met or max(interval, own_needs or interval, key=lambda each: each.low)
 
     for node in reversed(post_order(function.body)):
         if isinstance(node, relay.Call):
@@ -68,12 +68,14 @@ def legal_inputs(function: relay.Function) -> dict[relay.Var, Interval]:
             if node in needed and rule is not None:
                 for argument, interval in rule(node, needed[node]):
                     need(argument, interval)
-    found = {}
+    intervals = {}
     for parameter in function.params:
-        known = needed.get(parameter) or _free(tensor_types(parameter.checked_type)[0].dtype)
-        if known is not None:
-            found[parameter] = known
-    return found
+        needs_of_input = needed.get(parameter) or _free(
+            tensor_types(parameter.checked_type)[0].dtype
+        )
+        if needs_of_input is not None:
+            intervals[parameter] = needs_of_input
+    return intervals
 
 
 def legal_tensors(function: relay.Function) -> list[Interval | None]:
@@ -83,15 +85,15 @@ def legal_tensors(function: relay.Function) -> list[Interval | None]:
     A router takes masks that give a cell at most `top_k` branches.
     """
     legal = legal_inputs(function)
-    found: list[Interval | None] = []
+    intervals: list[Interval | None] = []
     for parameter in function.params:
         if isinstance(parameter.checked_type, tvm.ir.TupleType):
-            found += [_free(each.dtype) for each in tensor_types(parameter.checked_type)]
+            intervals += [_free(each.dtype) for each in tensor_types(parameter.checked_type)]
         else:
-            found.append(legal.get(parameter))
+            intervals.append(legal.get(parameter))
     if routing_kind(function.body) == "router":  # its mask is the first that it reads
-        found[0] = FlagRows(0, 1, int(function.body.attrs["top_k"]))
-    return found
+        intervals[0] = FlagRows(0, 1, int(function.body.attrs["top_k"]))
+    return intervals
 
 
 def _free(dtype: str) -> Interval | None:
@@ -182,23 +184,23 @@ def _halves(goal: Interval) -> tuple[Interval, Interval]:
 def _sum(call: Any, goal: Interval) -> _Needs:
     left, right = call.args
     for one, other in ((left, right), (right, left)):
-        known = _constant(other)
-        if known is not None:
-            low = goal.low - known.low
-            return [(one, Interval(low, max(low, goal.high - known.high)))]
+        constant = _constant(other)
+        if constant is not None:
+            low = goal.low - constant.low
+            return [(one, Interval(low, max(low, goal.high - constant.high)))]
     return list(zip(call.args, _halves(goal), strict=True))
 
 
 def _difference(call: Any, goal: Interval) -> _Needs:
     left, right = call.args
-    known = _constant(right)
-    if known is not None:
-        low = goal.low + known.high
-        return [(left, Interval(low, max(low, goal.high + known.low)))]
-    known = _constant(left)
-    if known is not None:
-        low = known.high - goal.high
-        return [(right, Interval(low, max(low, known.low - goal.low)))]
+    constant = _constant(right)
+    if constant is not None:
+        low = goal.low + constant.high
+        return [(left, Interval(low, max(low, goal.high + constant.low)))]
+    constant = _constant(left)
+    if constant is not None:
+        low = constant.high - goal.high
+        return [(right, Interval(low, max(low, constant.low - goal.low)))]
     near, rest = _halves(goal)
     return [(left, near.moved(rest.high, rest.high)), (right, rest)]
 
@@ -208,12 +210,12 @@ def _factors(call: Any, goal: Interval) -> _Needs:
         return []
     left, right = call.args
     for one, other in ((left, right), (right, left)):
-        known = _constant(other)
-        if known is not None:
-            if known.low <= 0:
+        constant = _constant(other)
+        if constant is not None:
+            if constant.low <= 0:
                 return []
-            low = math.ceil(goal.low / known.low)
-            return [(one, Interval(low, max(low, goal.high // known.high)))]
+            low = math.ceil(goal.low / constant.low)
+            return [(one, Interval(low, max(low, goal.high // constant.high)))]
     low = math.ceil(math.sqrt(goal.low))
     return _every(call, Interval(low, max(low, math.isqrt(int(goal.high)))))
 

@@ -64,12 +64,12 @@ def _filled(expr: relay.Expr, value: int) -> relay.Expr:
 def _joined(empty: ExprSet, old: relay.Call, new: relay.Call) -> relay.Expr:
     """Return a concatenation of what has elements."""
     pairs = zip(old.args[0].fields, new.args[0].fields, strict=True)
-    kept = [field for before, field in pairs if before not in empty]
-    if len(kept) == len(old.args[0].fields):
+    fields = [field for before, field in pairs if before not in empty]
+    if len(fields) == len(old.args[0].fields):
         return new
-    if len(kept) == 1:
-        return kept[0]
-    return relay.Call(new.op, [relay.Tuple(kept)], new.attrs, new.type_args, new.span)
+    if len(fields) == 1:
+        return fields[0]
+    return relay.Call(new.op, [relay.Tuple(fields)], new.attrs, new.type_args, new.span)
 
 
 def _is_empty(expr: relay.Expr) -> bool:

@@ -290,13 +290,15 @@ def _place(function: Callable[..., Any]) -> Evaluator:
         if data.size == 0:
             return None
         axes = _reduced_axes(attrs, data.ndim)
-        kept = [axis for axis in range(data.ndim) if axis not in axes]
-        rows = data.transpose(*kept, *axes).reshape(*(data.shape[axis] for axis in kept), -1)
+        kept_axes = [axis for axis in range(data.ndim) if axis not in axes]
+        rows = data.transpose(*kept_axes, *axes).reshape(
+            *(data.shape[axis] for axis in kept_axes), -1
+        )
         if attrs.select_last_index:
-            found = rows.shape[-1] - 1 - function(rows[..., ::-1], axis=-1)
+            from_end = rows.shape[-1] - 1 - function(rows[..., ::-1], axis=-1)
         else:
-            found = function(rows, axis=-1)
-        return np.asarray(found).astype(result.dtype).reshape(static_shape(result))
+            from_end = function(rows, axis=-1)
+        return np.asarray(from_end).astype(result.dtype).reshape(static_shape(result))
 
     return evaluate
 

@@ -80,9 +80,9 @@ class _Rewriter:
         if is_op_call(old, "cast") and new.args[0] in self._whole and _is_float(old):
             self._whole[new] = self._whole[new.args[0]]
         elif is_op_call(old, "multiply") and _is_float(old):
-            found = self._dequantised(old, new)
-            if found is not None:
-                self._whole[new] = found
+            whole = self._dequantised(old, new)
+            if whole is not None:
+                self._whole[new] = whole
         elif is_op_call(old, "nn.conv2d") or is_op_call(old, "nn.dense"):
             data = self._whole.get(new.args[0])
             weight = None if data is None else self._weight(old.args[1])
@@ -97,10 +97,10 @@ class _Rewriter:
             return None
         old, new = old.args[0].args[0], new.args[0].args[0]
         if is_op_call(old, "subtract"):
-            found = self._scalar(old.args[1])
-            if found is None:
+            scale_value = self._scalar(old.args[1])
+            if scale_value is None:
                 return None
-            zero, old, new = found, old.args[0], new.args[0]
+            zero, old, new = scale_value, old.args[0], new.args[0]
         if not is_op_call(old, "cast") or old.attrs.dtype != _SUM:
             return None
         dtype, values = old.args[0].checked_type.dtype, new.args[0]
@@ -167,8 +167,8 @@ def _product(old: relay.Call, data: _Whole, weight: _Weight) -> relay.Expr:
     if is_op_call(old, "nn.conv2d"):
         channels = [-1, 1, 1]
         # What targets make of an integer convolution asks for both.
-        made, _, *kernel_size = weight.values.shape
-        changed |= {"channels": made, "kernel_size": kernel_size}
+        num_out, _, *kernel_size = weight.values.shape
+        changed |= {"channels": num_out, "kernel_size": kernel_size}
         top, left, bottom, right = (int(each) for each in old.attrs.padding)
         if zero and any((top, left, bottom, right)):
             around = ((0, 0), (0, 0), (top, bottom), (left, right))

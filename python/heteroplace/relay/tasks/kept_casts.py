@@ -65,20 +65,26 @@ def _kept(old: relay.Call, new: relay.Call) -> relay.Expr:
         is_kept = _dtype(old) != _UNKNOWN and not _is_to_limits(old)
         return new if is_kept else _placed(_extremes(old, new), old, new)
     first, operand = old.args[0], new.args[0]
-    read, made = _dtype(first), _dtype(old)
+    read, result_dtype = _dtype(first), _dtype(old)
     if is_op_call(first, "cast"):
-        operand = _first_kept(first, operand, made)
-    elif is_op_call(first, "clip") and made == _UNKNOWN:
+        operand = _first_kept(first, operand, result_dtype)
+    elif is_op_call(first, "clip") and result_dtype == _UNKNOWN:
         operand = _extremes(first, operand)
-    if read.startswith("int") and made.startswith("uint") and _bits(made) >= _bits(read):
-        wide = relay.cast(operand, made[1:]) if _bits(made) > _bits(read) else operand
-        return _placed(relay.reinterpret(wide, made), old, new)
+    if (
+        read.startswith("int")
+        and result_dtype.startswith("uint")
+        and _bits(result_dtype) >= _bits(read)
+    ):
+        wide = (
+            relay.cast(operand, result_dtype[1:]) if _bits(result_dtype) > _bits(read) else operand
+        )
+        return _placed(relay.reinterpret(wide, result_dtype), old, new)
     if operand.same_as(new.args[0]):
         return new
-    return _placed(relay.cast(operand, made), old, new)
+    return _placed(relay.cast(operand, result_dtype), old, new)
 
 
-def _first_kept(old: relay.Call, new: relay.Expr, made: str) -> relay.Expr:
+def _first_kept(old: relay.Call, new: relay.Expr, result_dtype: str) -> relay.Expr:
     """Return the first of two casts in a form that stays, if it should and would not."""
     operand, dtype = old.args[0], _dtype(old)
     read = _dtype(operand)
@@ -92,7 +98,7 @@ def _first_kept(old: relay.Call, new: relay.Expr, made: str) -> relay.Expr:
         if _bits(dtype) > _bits(read):
             return new
         return relay.cast(_extremes(operand, new.args[0]), dtype)
-    if made == _UNKNOWN and is_op_call(new.args[0], "clip"):
+    if result_dtype == _UNKNOWN and is_op_call(new.args[0], "clip"):
         return relay.cast(_extremes(operand, new.args[0]), dtype)
     if not read.startswith("float") or is_whole(operand):
         return new
@@ -162,10 +168,10 @@ def _bits(dtype: str) -> int:
 
 def _placed(value: relay.Expr, old: relay.Expr, new: relay.Call) -> relay.Expr:
     """Return an expression whose new parts have the span of what they stand for."""
-    made, operand = set(), new
+    new_nodes, operand = set(), new
     for _ in range(3):
         if not isinstance(operand, relay.Call):
             break
         operand = operand.args[0]
-        made.add(operand)
-    return with_span(value, made, old.span)
+        new_nodes.add(operand)
+    return with_span(value, new_nodes, old.span)

@@ -110,14 +110,14 @@ def _is_binomial(call: relay.Call) -> bool:
 def _terms(expr: relay.Expr, most: int) -> list[relay.Expr] | None:
     """The terms of a sum, if there are just so many."""
     left: list[relay.Expr] = [expr]
-    found: list[relay.Expr] = []
+    terms: list[relay.Expr] = []
     while left:
         value = left.pop()
-        if is_op_call(value, "add") and len(left) + len(found) + 2 <= most:
+        if is_op_call(value, "add") and len(left) + len(terms) + 2 <= most:
             left.extend(value.args)
         else:
-            found.append(value)
-    return found if len(found) == most else None
+            terms.append(value)
+    return terms if len(terms) == most else None
 
 
 def _factors(term: relay.Expr) -> _Factors:
@@ -127,7 +127,7 @@ def _factors(term: relay.Expr) -> _Factors:
     if not is_op_call(term, "multiply"):
         return frozenset()
     has_constant = any(isinstance(each, relay.Constant) for each in term.args)
-    found: set[relay.Expr] = set()
+    factors: set[relay.Expr] = set()
     for each in term.args:
         values = [each]
         if is_op_call(each, "power"):
@@ -135,5 +135,5 @@ def _factors(term: relay.Expr) -> _Factors:
         elif is_op_call(each, "multiply"):
             is_scaled = has_constant or any(isinstance(one, relay.Constant) for one in each.args)
             values = list(each.args) if is_scaled else values
-        found.update(value for value in values if not isinstance(value, relay.Constant))
-    return frozenset(found)
+        factors.update(value for value in values if not isinstance(value, relay.Constant))
+    return frozenset(factors)

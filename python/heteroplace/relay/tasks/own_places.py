@@ -44,16 +44,16 @@ def _apart(old: relay.Call, new: relay.Call) -> relay.Call:
 
 def fused_into(values: list[relay.Expr]) -> set[relay.Expr]:
     """The calls that may be computed within the kernel that reads these values."""
-    found: set[relay.Expr] = set()
+    nodes: set[relay.Expr] = set()
     left = list(values)
     while left:
         value = left.pop()
         if isinstance(value, relay.Call):
-            if value in found or not _is_inlined(value):
+            if value in nodes or not _is_inlined(value):
                 continue
-            found.add(value)
+            nodes.add(value)
         left += children(value)
-    return found
+    return nodes
 
 
 def _is_inlined(call: relay.Call) -> bool:

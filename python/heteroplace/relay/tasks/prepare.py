@@ -37,12 +37,12 @@ def prefix_passes(is_homogeneous: bool) -> list[tvm.ir.transform.Pass]:
     """
     sequence = tvm.get_global_func("relay.backend.GetPassPrefixSeq")(is_homogeneous, _IS_VM)
     passes = [step for step in sequence.passes if step.info.name != "ToBasicBlockNormalForm"]
-    made: list[tvm.transform.Pass] = []
+    own_passes: list[tvm.transform.Pass] = []
     for step in with_numpy_folding(passes):
         if step.info.name == "SimplifyExpr":
-            made.append(DoublesAsProducts())
-        made.append(in_float_order(step) if step.info.name in GUARDED_PASSES else step)
-    return made
+            own_passes.append(DoublesAsProducts())
+        own_passes.append(in_float_order(step) if step.info.name in GUARDED_PASSES else step)
+    return own_passes
 
 
 def prepare(mod: tvm.IRModule) -> tvm.IRModule:

@@ -70,13 +70,13 @@ def rebatch(
     if batch < 1:
         raise UnsupportedRelayError(f"a batch of {batch} items; expected 1 or more")
     main = relay.transform.InferType()(mod)["main"]
-    known = [parameter.name_hint for parameter in main.params]
-    unknown = sorted(set(inputs or ()) - set(known))
+    names = [parameter.name_hint for parameter in main.params]
+    unknown = sorted(set(inputs or ()) - set(names))
     if unknown:
         raise UnsupportedRelayError(
-            f"the model has no input {', '.join(unknown)}; it has {', '.join(known)}"
+            f"the model has no input {', '.join(unknown)}; it has {', '.join(names)}"
         )
-    items = set(known if inputs is None else inputs)
+    items = set(names if inputs is None else inputs)
     for parameter in main.params:
         if parameter.name_hint in items:
             _check_holds_items(parameter, rows)
@@ -211,10 +211,10 @@ class Rebatcher:
             for each in read
             for axis, growth in zip(each.axes, each.growths, strict=False)
         ]
-        found = dict.fromkeys(growth for axis, growth in pairs if axis is not None)
-        if len(found) > 1:
+        growths = dict.fromkeys(growth for axis, growth in pairs if axis is not None)
+        if len(growths) > 1:
             raise self._fault(call, "it reads values that hold unlike numbers of them")
-        return next(iter(found), Growth())
+        return next(iter(growths), Growth())
 
     def _call(self, call: relay.Call) -> Rebatched:
         read = [self._done[argument] for argument in call.args]
@@ -229,7 +229,7 @@ class Rebatcher:
         try:
             new = self._with_shapes(call, arguments, axes, growth)
             write_types(new)
-            found = tuple(
+            growths = tuple(
                 resized_axis(static_shape(old), static_shape(type_), growth.scale, ITEMS)
                 for old, type_ in zip(outs, tensor_types(new.checked_type), strict=True)
             )
@@ -239,10 +239,10 @@ class Rebatcher:
             [len(type_.shape) for type_ in tensor_types(argument.checked_type)]
             for argument in call.args
         ]
-        fault = apart_fault(call, axes, [rank for each in ranks for rank in each], found, ITEMS)
+        fault = apart_fault(call, axes, [rank for each in ranks for rank in each], growths, ITEMS)
         if fault:
             raise self._fault(call, fault)
-        return Rebatched(new, found, (growth,) * len(found))
+        return Rebatched(new, growths, (growth,) * len(growths))
 
     def _with_shapes(
         self, call: relay.Call, arguments: list[relay.Expr], axes: Axes, growth: Growth
@@ -295,8 +295,10 @@ def _growths(fields: Sequence[Rebatched]) -> tuple[Growth, ...]:
 def _reshaped(call: relay.Call, axis: int, growth: Growth) -> list[int]:
     """The new shape: the axis at which as much data precedes an item's part as before."""
     old, shape = static_shape(call.args[0].checked_type), list(static_shape(call.checked_type))
-    found = places_after_reshape(prod(old[:axis]), 1, shape)
-    places = [place for place, blocks in found if blocks == 1 and shape[place] % growth.parts == 0]
+    new_places = places_after_reshape(prod(old[:axis]), 1, shape)
+    places = [
+        place for place, blocks in new_places if blocks == 1 and shape[place] % growth.parts == 0
+    ]
     if not places:
         raise CannotFollow(
             f"it joins the items, axis {axis} of {old}, with the axes before: {shape}"

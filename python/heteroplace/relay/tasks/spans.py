@@ -10,7 +10,7 @@ from heteroplace.relay.expressions import rebuild
 from heteroplace.relay.tasks.fold import children
 
 
-def with_span(value: relay.Expr, made: Collection[relay.Expr], span: relay.Span) -> relay.Expr:
+def with_span(value: relay.Expr, new_nodes: Collection[relay.Expr], span: relay.Span) -> relay.Expr:
     """Return a copy of `value` whose expressions, but for those in `made`, have the span."""
     mapped: dict[relay.Expr, relay.Expr] = {}
     fresh: list[relay.Expr] = []
@@ -19,7 +19,7 @@ def with_span(value: relay.Expr, made: Collection[relay.Expr], span: relay.Span)
         node, is_ready = stack.pop()
         if is_ready:
             fresh.append(node)
-        elif node in made:
+        elif node in new_nodes:
             mapped[node] = node
         else:
             stack.append((node, True))

@@ -146,7 +146,7 @@ def _tasks(graph: TaskGraph, plan: Plan) -> _Json:
         "layer": [layer_label([task]) for task in graph.tasks],
         "ops": list(ops),
         "op": [numbers[task.op] for task in graph.tasks],
-        "device": [list(found) if len(found) != 1 else found[0] for found in devices],
+        "device": [list(ids) if len(ids) != 1 else ids[0] for ids in devices],
         "reason": list(plan.reasons),
         "flops": [task.flops for task in graph.tasks],
         "weights": [
@@ -159,17 +159,17 @@ def _tasks(graph: TaskGraph, plan: Plan) -> _Json:
     }
     limits = {
         str(index): {
-            key: found
-            for key, found in (
+            key: ids
+            for key, ids in (
                 ("only", task.devices and list(task.devices)),
                 ("together", task.together),
                 ("branch", task.branch and list(task.branch)),
             )
-            if found
+            if ids
         }
         for index, task in enumerate(graph.tasks)
     }
-    value["limits"] = {index: found for index, found in limits.items() if found}
+    value["limits"] = {index: ids for index, ids in limits.items() if ids}
     return value
 
 
@@ -197,11 +197,11 @@ def _tensor_name(graph: TaskGraph, tensor: Tensor) -> str | int:
 
 
 def _deltas(values: Iterable[int], before: int = 0) -> list[int]:
-    found = []
+    differences = []
     for value in values:
-        found.append(value - before)
+        differences.append(value - before)
         before = value
-    return found
+    return differences
 
 
 def _pairs(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[list[int]]:
@@ -243,7 +243,7 @@ def _plan(graph: TaskGraph, cluster: Cluster, plan: Plan) -> _Json:
         columns["channels"].append(used)
     return {
         **columns,
-        "item_sets": [list(found) for found in items],
+        "item_sets": [list(item_set) for item_set in items],
         "guards": list(guards),
     }
 
@@ -297,7 +297,7 @@ def _accuracy(content: PageContent, measured: Timeline) -> _Json:
     """Predicted and measured times of steps, and on which device they part."""
     solution = content.solution
     of = solution.graph, solution.cluster, solution.plan, content.predicted, measured
-    found = compare(*of)
+    accuracy = compare(*of)
     devices = []
     parts = divergences(*of)
     for number, device in enumerate(solution.cluster.devices):
@@ -308,11 +308,11 @@ def _accuracy(content: PageContent, measured: Timeline) -> _Json:
                 *(sum(one.pause_ns[side] for one in own) for side in (0, 1)),
             ]
             devices.append([device.name, len(own), *sums])
-    runs = [row for row in found.steps if row.resource]
+    runs = [row for row in accuracy.steps if row.resource]
     return {
-        "step": [row.step for row in found.steps],
-        "predicted": [row.predicted_ns for row in found.steps],
-        "measured": [row.measured_ns for row in found.steps],
+        "step": [row.step for row in accuracy.steps],
+        "predicted": [row.predicted_ns for row in accuracy.steps],
+        "measured": [row.measured_ns for row in accuracy.steps],
         "rank": spearman([r.predicted_ns for r in runs], [r.measured_ns for r in runs]),
         "devices": devices,
     }
@@ -323,9 +323,9 @@ def _thinned(curve: Sequence[tuple[int, int]]) -> list[list[int]]:
     if len(curve) <= MAX_CURVE_POINTS:
         return [list(point) for point in curve]
     size = -(-len(curve) // (MAX_CURVE_POINTS // 2))
-    kept = []
+    thinned = []
     for start in range(0, len(curve), size):
         part = range(start, min(start + size, len(curve)))
         ends = {max(part, key=lambda i: curve[i][1]), min(part, key=lambda i: curve[i][1])}
-        kept += [list(curve[index]) for index in sorted(ends)]
-    return kept
+        thinned += [list(curve[index]) for index in sorted(ends)]
+    return thinned

@@ -64,11 +64,11 @@ def page_text(content: PageContent) -> str:
     }
     before, *rest = _asset("page.html").split("{{")
     # By parts, as what is put in may itself have braces.
-    found = [before]
+    pieces = [before]
     for text in rest:
         name, _, after = text.partition("}}")
-        found += [parts[name], after]
-    return "".join(found)
+        pieces += [parts[name], after]
+    return "".join(pieces)
 
 
 def _asset(name: str) -> str:

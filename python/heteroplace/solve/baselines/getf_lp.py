@@ -97,8 +97,8 @@ class _Units:
             self.run_ns[unit, (run[members] == IMPOSSIBLE).any(axis=0)] = IMPOSSIBLE
         self.bytes: IntArray = np.zeros(len(self.members), dtype=np.int64)
         for task, value in enumerate(graph.tasks):
-            made = sum(graph.tensors[tensor].bytes for tensor in graph.task_outputs[task])
-            self.bytes[self.of_task[task]] += value.weight_bytes + made
+            output_bytes = sum(graph.tensors[tensor].bytes for tensor in graph.task_outputs[task])
+            self.bytes[self.of_task[task]] += value.weight_bytes + output_bytes
 
     def kinds(self, is_each_alone: bool) -> tuple[list[list[int]], IntArray]:
         """Units of each kind, and the kind of each unit."""

@@ -40,7 +40,7 @@ class MappingSolver:
         def progress(_evaluations: int, best_ns: int) -> None:
             report(options, self.name, begin, best_ns, bound)
 
-        found = search_mapping(
+        mapping = search_mapping(
             problem.native,
             initial_mapping(problem, order),
             order,
@@ -51,17 +51,17 @@ class MappingSolver:
             bound_ns=bound,
             progress=None if options.progress is None else progress,
         )
-        best = evaluate_order(problem.native, found.placement, order)
+        best = evaluate_order(problem.native, mapping.placement, order)
         if best.violation:
             raise no_placement_error(problem)
-        note = f"{found.num_evaluations} mappings tried"
+        note = f"{mapping.num_evaluations} mappings tried"
         return make_result(
             problem,
             problem.native.plan(best.steps, f"{self.name} seed {options.seed}"),
             bound,
             self.name,
             time.perf_counter() - begin,
-            was_interrupted=found.was_interrupted,
+            was_interrupted=mapping.was_interrupted,
             candidates=((self.name, best.makespan_ns, note),),
         )
 

@@ -61,10 +61,10 @@ class MetisSolver:
         """
         begin = time.perf_counter()
         check_possible(problem)
-        found = partition_plan(problem, options.seed)
-        if found.violation:
+        partitioned = partition_plan(problem, options.seed)
+        if partitioned.violation:
             raise no_placement_error(problem)
-        plan = problem.native.plan(found.steps, f"metis seed {options.seed}")
+        plan = problem.native.plan(partitioned.steps, f"metis seed {options.seed}")
         wall = time.perf_counter() - begin
         left = Deadline.after(options.time_limit_s, begin).left_s()
         bound = lower_bound(problem, time_limit_s=left).ns
@@ -119,7 +119,8 @@ class _TaskWeights:
         total_ns = np.where(is_allowed, native.run_ns, 0).sum(axis=1)
         num_bytes = np.array(
             [
-                task.weight_bytes + sum(graph.tensors[made].bytes for made in graph.task_outputs[i])
+                task.weight_bytes
+                + sum(graph.tensors[tensor].bytes for tensor in graph.task_outputs[i])
                 for i, task in enumerate(graph.tasks)
             ],
             dtype=np.float64,
@@ -133,7 +134,7 @@ class _TaskWeights:
         """Return the part of each task, [num_tasks]."""
         if self._num_parts == 1 or self._num_vertices <= self._num_parts:
             return self._vertex % self._num_parts
-        found = pymetis.part_graph(
+        parts = pymetis.part_graph(
             self._num_parts,
             pymetis.CSRAdjacency(self._starts, self._neighbours),
             vweights=_scaled(weight),
@@ -141,7 +142,7 @@ class _TaskWeights:
             recursive=False,
             options=pymetis.Options(ufactor=_IMBALANCE_PER_MILLE, seed=seed),
         )
-        part: IntArray = np.asarray(found.vertex_part, dtype=np.int64)[self._vertex]
+        part: IntArray = np.asarray(parts.vertex_part, dtype=np.int64)[self._vertex]
         return part
 
     def _per_vertex(self, values: FloatArray) -> FloatArray:

@@ -26,8 +26,10 @@ Key = tuple[int, int, int, int, int]
 
 def best_steps(problem: Problem, batches: Sequence[FoundBatch], items: int) -> tuple[Step, ...]:
     """Return the steps of least simulated makespan; memory is the caller's to check."""
-    found = (_Steps(problem, batches, items, is_joint).steps() for is_joint in (False, True))
-    return min(found, key=lambda steps: simulate_steps(problem.native, steps, items).makespan_ns)
+    candidates = (_Steps(problem, batches, items, is_joint).steps() for is_joint in (False, True))
+    return min(
+        candidates, key=lambda steps: simulate_steps(problem.native, steps, items).makespan_ns
+    )
 
 
 @dataclass
@@ -100,25 +102,25 @@ class _Steps:
         return order
 
     def _add(self, batch: _Batch) -> None:
-        found = batch.found
-        device = self._cluster.devices[found.device]
+        placed = batch.found
+        device = self._cluster.devices[placed.device]
         ready = 0
-        for tensor in self._graph.task_inputs[found.task]:
-            ready = max(ready, self._bring(tensor, device.memory, found.items))
-        units = self._cluster.unit_ids[found.device]
+        for tensor in self._graph.task_inputs[placed.task]:
+            ready = max(ready, self._bring(tensor, device.memory, placed.items))
+        units = self._cluster.unit_ids[placed.device]
         batch.start_ns = max([ready, *(self._free_ns[unit] for unit in units)])
-        size = len(found.items)
-        run_ns = self._problem.costs.run_ns(found.task, found.device, size)
+        size = len(placed.items)
+        run_ns = self._problem.costs.run_ns(placed.task, placed.device, size)
         if run_ns is None:
             raise PlanError(
-                f"task {self._graph.tasks[found.task].name!r} has no time for a batch of {size} "
+                f"task {self._graph.tasks[placed.task].name!r} has no time for a batch of {size} "
                 f"on {device.name!r}"
             )
         batch.finish_ns = batch.start_ns + run_ns
         for unit in units:
             self._free_ns[unit] = batch.finish_ns
-        key = (batch.start_ns, batch.finish_ns, 2 * found.task, found.device, 0)
-        self._steps.append((key, len(self._steps), Run(found.task, found.device, found.items)))
+        key = (batch.start_ns, batch.finish_ns, 2 * placed.task, placed.device, 0)
+        self._steps.append((key, len(self._steps), Run(placed.task, placed.device, placed.items)))
 
     def _bring(self, tensor: int, memory: int, items: tuple[int, ...]) -> int:
         """Copy what is not there; return when all is."""
@@ -128,25 +130,27 @@ class _Steps:
         latest = 0
         missing: dict[tuple[int, int], list[int]] = {}
         for item in items:
-            home, made = self._cluster.host, 0
+            home, made_at_ns = self._cluster.host, 0
             if producer is not None:
                 source = self._batch_of[producer, item]
                 home = self._cluster.devices[source.found.device].memory
-                made = source.finish_ns
+                made_at_ns = source.finish_ns
             assert home is not None
             if home == memory:
-                latest = max(latest, made)
+                latest = max(latest, made_at_ns)
             elif (tensor, memory, item) in self._there_ns:
                 latest = max(latest, self._there_ns[tensor, memory, item])
             else:
-                missing.setdefault((home, made), []).append(item)
-        for (home, made), members in missing.items():
+                missing.setdefault((home, made_at_ns), []).append(item)
+        for (home, made_at_ns), members in missing.items():
             parts = [tuple(members)] if self._is_joint else [(item,) for item in members]
             for part in parts:
-                latest = max(latest, self._copy(tensor, home, memory, made, part))
+                latest = max(latest, self._copy(tensor, home, memory, made_at_ns, part))
         return latest
 
-    def _copy(self, tensor: int, src: int, dst: int, made: int, items: tuple[int, ...]) -> int:
+    def _copy(
+        self, tensor: int, src: int, dst: int, made_at_ns: int, items: tuple[int, ...]
+    ) -> int:
         value = self._graph.tensors[tensor]
         time_ns = transfer_ns(self._problem, value.bytes * len(items), src, dst)
         if time_ns is None:
@@ -156,9 +160,9 @@ class _Steps:
                 f"{memories[dst].name!r}"
             )
         rank = -1 if value.producer is None else 2 * value.producer + 1
-        key = (made, made + time_ns, rank, tensor, dst)
+        key = (made_at_ns, made_at_ns + time_ns, rank, tensor, dst)
         step = Copy(tensor, src, dst, self._cluster.route(src, dst), items)
         self._steps.append((key, len(self._steps), step))
         for item in items:
-            self._there_ns[tensor, dst, item] = made + time_ns
-        return made + time_ns
+            self._there_ns[tensor, dst, item] = made_at_ns + time_ns
+        return made_at_ns + time_ns

@@ -57,29 +57,29 @@ class DeviceSymmetry:
 
         Those are found first that need few exchanges.
         """
-        found = {labels: None}
+        images_found = {labels: None}
         waiting = [labels]
         if not labels:
             return waiting
-        for known in waiting:
+        for image_found in waiting:
             for one, other in self.exchanges:
-                image = list(known)
+                image = list(image_found)
                 for a, b in zip(one, other, strict=True):
-                    image[a], image[b] = known[b], known[a]
-                if tuple(image) not in found and len(found) < MAX_IMAGES:
-                    found[tuple(image)] = None
+                    image[a], image[b] = image_found[b], image_found[a]
+                if tuple(image) not in images_found and len(images_found) < MAX_IMAGES:
+                    images_found[tuple(image)] = None
                     waiting.append(tuple(image))
         return waiting
 
     @cached_property
     def exchanges(self) -> tuple[Exchange, ...]:
         """Each of equal devices, and of equal nodes, with the next: all others follow from them."""
-        found: list[Exchange] = []
+        exchanges_found: list[Exchange] = []
         for devices in self.device_classes:
-            found += [((one,), (other,)) for one, other in pairwise(devices)]
+            exchanges_found += [((one,), (other,)) for one, other in pairwise(devices)]
         for nodes in self.node_classes:
-            found += pairwise(nodes)
-        return tuple(found)
+            exchanges_found += pairwise(nodes)
+        return tuple(exchanges_found)
 
     def canonical(self, labels: Sequence[object]) -> tuple[int, ...]:
         """Return which device takes the place of each, so that the labels come in one order.
@@ -96,7 +96,7 @@ class DeviceSymmetry:
             ordered = sorted(devices, key=lambda device: (labels[device], device))
             for place, device in zip(devices, ordered, strict=True):
                 image[place] = device
-        found = list(image)
+        smallest = list(image)
         for nodes in self.node_classes:
             filled = [[image[device] for device in node] for node in nodes]
             order = sorted(
@@ -105,8 +105,8 @@ class DeviceSymmetry:
             )
             for places, source in zip(nodes, order, strict=True):
                 for place, device in zip(places, filled[source], strict=True):
-                    found[place] = device
-        return tuple(found)
+                    smallest[place] = device
+        return tuple(smallest)
 
 
 def device_symmetry(
@@ -180,16 +180,16 @@ class _Comparison:
 
     def equal_devices(self, devices: Sequence[int]) -> list[tuple[int, ...]]:
         """Split the devices of a node into classes of which each two may change places."""
-        found: list[list[int]] = []
+        groups: list[list[int]] = []
         for device in devices:
-            for known in found:
+            for group in groups:
                 self._deadline.check()
-                if all(self._can_exchange((other,), (device,)) for other in known):
-                    known.append(device)
+                if all(self._can_exchange((other,), (device,)) for other in group):
+                    group.append(device)
                     break
             else:
-                found.append([device])
-        return [tuple(known) for known in found]
+                groups.append([device])
+        return [tuple(group) for group in groups]
 
     def equal_nodes(
         self, nodes: Sequence[tuple[int, ...]], inside: Sequence[tuple[int, ...]]
@@ -204,16 +204,16 @@ class _Comparison:
             `equal_devices` of all nodes.
         """
         self._class_of = {device: number for number, ids in enumerate(inside) for device in ids}
-        found: list[list[tuple[int, ...]]] = []
+        groups: list[list[tuple[int, ...]]] = []
         for node in nodes:
-            for known in found:
-                order = self._order_like(known[0], node)
-                if order and all(self._can_exchange(other, order) for other in known[1:]):
-                    known.append(order)
+            for group in groups:
+                order = self._order_like(group[0], node)
+                if order and all(self._can_exchange(other, order) for other in group[1:]):
+                    group.append(order)
                     break
             else:
-                found.append([node])
-        return tuple(tuple(known) for known in found)
+                groups.append([node])
+        return tuple(tuple(group) for group in groups)
 
     def _order_like(self, first: Sequence[int], node: Sequence[int]) -> tuple[int, ...]:
         """Return the devices of a node in an order in which they may change places with those of

@@ -234,15 +234,15 @@ class _Run:
         left = self._deadline.left_s()
         if not left or self.options.iterations is not None or self._is_interrupted():
             return
-        found = batched_lower_bound(
+        bound = batched_lower_bound(
             self.problem,
             self.options.items,
             rounds=self.rules.rounds,
             time_limit_s=left,
             deadline=self._deadline,
         )
-        self.bound_ns = max(self.bound_ns, found.ns)
-        self.candidates.append(("bound", None, f"{found.ns} ns by {found.source}"))
+        self.bound_ns = max(self.bound_ns, bound.ns)
+        self.candidates.append(("bound", None, f"{bound.ns} ns by {bound.source}"))
 
     def _plan(self, steps: tuple[Step, ...]) -> Plan:
         native, items = self.problem.native, self.options.items
@@ -257,11 +257,11 @@ class _Run:
     def _nothing(self) -> InfeasibleError:
         """The error where there is no plan; SolverLimitError unless that is proven."""
         graph, cluster = self.problem.graph, self.problem.cluster
-        found = "no plan exists" if self.is_impossible else "no plan was found in time"
+        opening = "no plan exists" if self.is_impossible else "no plan was found in time"
         more = "" if self.is_impossible else ", or more time"
         capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
         return (InfeasibleError if self.is_impossible else SolverLimitError)(
-            f"{found} for {self.options.items} items of graph {graph.name!r} on cluster "
+            f"{opening} for {self.options.items} items of graph {graph.name!r} on cluster "
             f"{cluster.name!r} that fits in memory and over its links (weights count once for each "
             f"device that runs the task, tensors once for each item); {capacities}. Serve fewer "
             f"items at once, or give more memory or links{more}."

@@ -72,7 +72,7 @@ def _add_held(model: BatchModel, memory: int) -> None:
     """Weights once per device, the largest workspace, and tensors by the rule."""
     graph, program = model.problem.graph, model.program
     size = model.problem.cluster.memories[memory].bytes
-    kept = _kept(model, memory)
+    stays = _kept(model, memory)
     used = _weights(model, memory)
     for device in range(len(model.problem.cluster.devices)):
         if model.problem.cluster.devices[device].memory == memory:
@@ -80,7 +80,7 @@ def _add_held(model: BatchModel, memory: int) -> None:
     is_whole = model.rules.memory in ("held", "published")
     for tensor_id in _charged(model):
         tensor = graph.tensors[tensor_id]
-        if tensor_id in kept or not tensor.bytes:
+        if tensor_id in stays or not tensor.bytes:
             continue
         if tensor.producer is None and model.problem.cluster.host is None:
             continue
@@ -88,13 +88,13 @@ def _add_held(model: BatchModel, memory: int) -> None:
             here = program.add_column(0.0, 1.0)
             used.append((here, tensor.bytes * model.rules.block / size))
             if tensor.producer is not None:
-                made = model.in_memory(tensor.producer, memory, item)
-                program.add_row([*made, (here, -1.0)], -math.inf, 0.0)
+                is_there = model.in_memory(tensor.producer, memory, item)
+                program.add_row([*is_there, (here, -1.0)], -math.inf, 0.0)
             for reader in tensor.consumers if is_whole else ():
                 read = model.in_memory(reader, memory, item)
                 if read:
                     program.add_row([*read, (here, -1.0)], -math.inf, 0.0)
-    kept_bytes = sum(graph.tensors[tensor].bytes for tensor in kept) * _items(model)
+    kept_bytes = sum(graph.tensors[tensor].bytes for tensor in stays) * _items(model)
     spare = _SPARE if is_whole and size > _EXACT_BYTES else 0.0
     program.add_row(used, -math.inf, 1.0 - kept_bytes / size - spare)
 

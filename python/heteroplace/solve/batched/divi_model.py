@@ -141,7 +141,7 @@ class BatchModel:
 
     def read(self, values: FloatArray) -> list[FoundBatch]:
         """Return the batches of a solution, in order of start; ties: by task, device."""
-        found = []
+        batches = []
         for slots in self.slots:
             for slot in slots:
                 block = self.rules.block
@@ -152,10 +152,12 @@ class BatchModel:
                     for offset in range(block)
                 )
                 if members:
-                    found.append(
+                    batches.append(
                         FoundBatch(slot.task, slot.device, members, float(values[slot.start]))
                     )
-        return sorted(found, key=lambda batch: (batch.start, batch.task, batch.device, batch.items))
+        return sorted(
+            batches, key=lambda batch: (batch.start, batch.task, batch.device, batch.items)
+        )
 
     def _find_heads_and_tails(self) -> None:
         """Least time before the start and after the finish of each task, and its shortest run."""

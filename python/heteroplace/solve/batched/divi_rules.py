@@ -117,10 +117,10 @@ def edge_transfer_ns(
     problem: Problem, producer: int, reader: int, src: int, dst: int
 ) -> int | None:
     """Return the longest copy that an edge needs between two memories; None: there is no way."""
-    made = set(problem.graph.task_outputs[producer])
+    outputs = set(problem.graph.task_outputs[producer])
     largest = 0
     for tensor in problem.graph.task_inputs[reader]:
-        if tensor not in made:
+        if tensor not in outputs:
             continue
         time_ns = transfer_ns(problem, problem.graph.tensors[tensor].bytes, src, dst)
         if time_ns is None:

@@ -69,19 +69,21 @@ def replicated(
     items
         Of that plan; node k serves items k * items and so on.
     """
-    found: list[Step] = []
+    all_steps: list[Step] = []
     own = [_memories(problem.cluster, node) for node in nodes]
     for step in steps:
         for index, node in enumerate(nodes):
             shifted = tuple(item + index * items for item in getattr(step, "items", ()))
             if isinstance(step, Run):
                 (device,) = devices_of(step)
-                found.append(Run(step.task, node[device], shifted))
+                all_steps.append(Run(step.task, node[device], shifted))
             else:
                 assert isinstance(step, Copy)  # solvers of items make no others
                 src, dst = own[index][step.src], own[index][step.dst]
-                found.append(Copy(step.tensor, src, dst, problem.cluster.route(src, dst), shifted))
-    return tuple(found)
+                all_steps.append(
+                    Copy(step.tensor, src, dst, problem.cluster.route(src, dst), shifted)
+                )
+    return tuple(all_steps)
 
 
 def _memories(cluster: Cluster, node: Sequence[int]) -> list[int]:

@@ -79,10 +79,10 @@ def first_layout(problem: Problem, items: int, block: int) -> BatchLayout | None
 
 def tasks_split_alike(problem: Problem) -> list[list[int]]:
     """Return the tasks of each colocation group, and each other task alone."""
-    found: dict[int, list[int]] = {}
+    tasks_of: dict[int, list[int]] = {}
     for task, group in enumerate(problem.native.task_group):
-        found.setdefault(group if group >= 0 else -1 - task, []).append(task)
-    return list(found.values())
+        tasks_of.setdefault(group if group >= 0 else -1 - task, []).append(task)
+    return list(tasks_of.values())
 
 
 def _short_parts(
@@ -100,9 +100,9 @@ def _short_parts(
         for row, size in enumerate(problem.costs.batches)
         if size % block == 0 and size <= items and np.isfinite(sum_ns[row]).any()
     }
-    found: list[tuple[float, Composition]] = []
+    options: list[tuple[float, Composition]] = []
     for count in range(1, sum_ns.shape[1] + 1):
-        if count > MAX_PARTS and found:
+        if count > MAX_PARTS and options:
             break
         for sizes in combinations_with_replacement(rows, count):
             if sum(sizes) != items:
@@ -113,5 +113,5 @@ def _short_parts(
             except ValueError:  # there are not as many devices for them
                 continue
             parts = zip(devices.tolist(), sizes, strict=True)
-            found.append((float(times[chosen, devices].max()), tuple(parts)))
-    return min(found)[1] if found else None
+            options.append((float(times[chosen, devices].max()), tuple(parts)))
+    return min(options)[1] if options else None

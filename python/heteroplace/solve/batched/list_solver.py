@@ -49,21 +49,21 @@ class BatchedListSolver:
         native, items = problem.native, options.items
         check_compositions(problem, items)
         try:
-            found = schedule_batches(native, items, self.rule, deadline.left_s())
+            schedule = schedule_batches(native, items, self.rule, deadline.left_s())
         except SolverLimitError as err:
             raise SolverLimitError(
                 f"{self.name} had not placed {items} items of all {len(problem.graph.tasks)} tasks "
                 f"on {len(problem.cluster.devices)} devices after {options.time_limit_s} s; give "
                 f"it more time, or allow fewer devices or batch sizes"
             ) from err
-        if found.violation:
+        if schedule.violation:
             raise InfeasibleError(
                 f"{_no_plan(self.name, problem, items)}. Serve fewer items at once, or give more "
                 f"memory or links."
             )
         origin = f"{self.name} items {items}"
         digests = native.graph_digest, native.cluster_digest
-        plan = Plan(*digests, found.steps, origin, (), items)
+        plan = Plan(*digests, schedule.steps, origin, (), items)
         bound = batch_bound(problem, items, deadline)
         return make_result(problem, plan, bound, self.name, time.perf_counter() - begin)
 

@@ -48,10 +48,10 @@ def assignment_bound(native: NativeProblem, time_limit_s: float) -> int:
     program.add_rows(
         np.ones(len(native.run_ns)), (tasks, columns, np.ones(len(tasks))), is_equal=True
     )
-    found = linear_optimum(program, time_limit_s=time_limit_s)
-    if isinstance(found, LinearFailure):
+    optimum = linear_optimum(program, time_limit_s=time_limit_s)
+    if isinstance(optimum, LinearFailure):
         return 0
-    weights = np.maximum(0.0, found.multipliers)
+    weights = np.maximum(0.0, optimum.multipliers)
     return proven_by(native, weights[:num_units], weights[num_units:] / byte_scale * time_scale)
 
 
@@ -87,6 +87,6 @@ def _memory_rows(native: NativeProblem) -> tuple[FloatArray, FloatArray]:
     bytes_in = np.repeat(native.weight_bytes.astype(np.float64)[:, None], num_memories, axis=1)
     room = np.array([memory.bytes for memory in native.cluster.memories], dtype=np.float64)
     if host is not None:
-        kept = np.array(sorted({*graph.inputs, *graph.outputs}), dtype=np.int64)
-        room[host] -= native.tensor_bytes[kept].astype(np.float64).sum()
+        ends_kept = np.array(sorted({*graph.inputs, *graph.outputs}), dtype=np.int64)
+        room[host] -= native.tensor_bytes[ends_kept].astype(np.float64).sum()
     return bytes_in, room

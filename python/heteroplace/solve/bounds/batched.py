@@ -73,9 +73,9 @@ def batched_lower_bound(
         raise SolverError(f"blocked is {blocked!r}; there are: corrected, published")
     if not problem.graph.tasks or not _runs(problem, items).any(axis=(0, 2)).all():
         return Bound(0, "none")
-    found = _direct_bounds(problem, items)
+    bounds = _direct_bounds(problem, items)
     if deadline.is_over():
-        return best_of(found)
+        return best_of(bounds)
     path = problem.modules.path if path is None else path
     if path is not None and len(path.modules) > 1:
         try:
@@ -89,13 +89,13 @@ def batched_lower_bound(
                 deadline=deadline,
             )
         except TimeUpError:
-            return best_of(found)
-        found += [
+            return best_of(bounds)
+        bounds += [
             Bound(forward, "modules"),
             Bound(mirrored, "modules, mirrored"),
             Bound(largest, "largest module"),
         ]
-    return best_of(found)
+    return best_of(bounds)
 
 
 def batched_module_bounds(
@@ -209,14 +209,14 @@ class _Side:
         if reached(inside.intersection(outputs), self._back, inside) != inside:
             return []
         next_tasks = set(self.path.modules[there])
-        found = []
+        sets = []
         for output in outputs:
             inputs = [other for one, other in ends if one == output and other is not None]
             if boundary.split is not None:
                 inputs = [task for task in self._ahead[output] if task in next_tasks]
             waiting = reached(next_tasks.intersection(inputs), self._ahead, next_tasks)
-            found.append(tuple(sorted(waiting)))
-        return found
+            sets.append(tuple(sorted(waiting)))
+        return sets
 
     def _channels(self, boundary: Boundary) -> list[tuple[int | None, int | None]]:
         if boundary.split is not None and self.is_mirrored:

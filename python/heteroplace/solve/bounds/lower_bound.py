@@ -64,10 +64,10 @@ def lower_bound(
     def left() -> float:
         return max(0.0, time_limit_s - (time.perf_counter() - begin))
 
-    found = [quick]
+    bounds = [quick]
     if len(problem.graph.tasks) <= _MAX_ASSIGNMENT_TASKS and left() > 0:
         spread: int = load_entry(_ASSIGNMENT_BOUND)(problem.native, left())
-        found.append(Bound(spread, "LP assignment"))
+        bounds.append(Bound(spread, "LP assignment"))
     # Loading OR-Tools takes 0.2 s, which no quick bound waits for.
     module_bound = load_entry(_MODULE_BOUND)(problem)
     share = _LAGRANGIAN_SHARE if module_bound.exists else 1.0
@@ -79,7 +79,7 @@ def lower_bound(
         threads=threads,
         target_ns=target_ns or max(quick.ns * 2, 1),
     )
-    found.append(Bound(lagrangian.bound_ns, "Lagrangian"))
+    bounds.append(Bound(lagrangian.bound_ns, "Lagrangian"))
     if module_bound.exists and left() > 0:
-        found.append(module_bound.prove(left(), threads, target_ns))
-    return best_of(found)
+        bounds.append(module_bound.prove(left(), threads, target_ns))
+    return best_of(bounds)

@@ -145,8 +145,8 @@ class ModuleRecursion:
     ) -> Subset:
         # A split task is in the module before: it is passed through but not counted.
         inside = self._inside[module]
-        found = reached((end for end in ends if end is not None), neighbours, inside)
-        return tuple(sorted(found & inside))
+        nodes = reached((end for end in ends if end is not None), neighbours, inside)
+        return tuple(sorted(nodes & inside))
 
 
 def _ns(value: _Value) -> int:

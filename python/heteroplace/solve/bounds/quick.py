@@ -32,7 +32,7 @@ def quick_bound(problem: Problem, target_ns: int = 0, time_limit_s: float = _MAX
     native = problem.native
     if not is_bounded(problem):
         return NO_BOUND
-    found = [any_plan_bound(problem), Bound(stays_bound(native), "stays")]
+    bounds = [any_plan_bound(problem), Bound(stays_bound(native), "stays")]
     lagrangian = lagrangian_bound(
         native,
         rounds=_ROUNDS,
@@ -41,8 +41,8 @@ def quick_bound(problem: Problem, target_ns: int = 0, time_limit_s: float = _MAX
         max_work=_WORK,
         target_ns=target_ns or heft(native, range(len(native.cluster.devices))).makespan_ns,
     )
-    found.append(Bound(lagrangian.bound_ns, "Lagrangian"))
-    return best_of(found)
+    bounds.append(Bound(lagrangian.bound_ns, "Lagrangian"))
+    return best_of(bounds)
 
 
 def any_plan_bound(problem: Problem) -> Bound:
@@ -50,13 +50,13 @@ def any_plan_bound(problem: Problem) -> Bound:
     if not is_bounded(problem):
         return NO_BOUND
     paths, loads = find_paths(problem.native), Loads(problem.native)
-    found = [
+    bounds = [
         Bound(paths.critical_path_ns, "critical path"),
         Bound(loads.bound_ns(slice(None)), "load"),
     ]
     if len(paths.fastest_ns) <= _MAX_HEAD_TAIL_TASKS:
-        found.append(Bound(head_tail_bound(paths, loads), "head-tail"))
-    return best_of(found)
+        bounds.append(Bound(head_tail_bound(paths, loads), "head-tail"))
+    return best_of(bounds)
 
 
 def is_bounded(problem: Problem) -> bool:
@@ -65,7 +65,7 @@ def is_bounded(problem: Problem) -> bool:
     return bool(problem.graph.tasks) and bool(has_device.all())
 
 
-def best_of(found: list[Bound]) -> Bound:
+def best_of(bounds: list[Bound]) -> Bound:
     """Return the largest; of equal ones the first. Nothing that is 0."""
-    best = max(found, key=lambda bound: bound.ns)
+    best = max(bounds, key=lambda bound: bound.ns)
     return best if best.ns > 0 else NO_BOUND

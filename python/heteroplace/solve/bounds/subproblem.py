@@ -38,8 +38,8 @@ def spine(problem: Problem) -> Problem:
     tasks = range(len(graph.tasks))
     sources = [task for task in tasks if is_behind[task] and not graph.predecessors[task]]
     sinks = [task for task in tasks if is_before[task] and not graph.successors[task]]
-    kept = sorted(reached(sources, graph.successors) & reached(sinks, graph.predecessors))
-    return problem if len(kept) in (0, len(tasks)) else subproblem(problem, kept)
+    on_paths = sorted(reached(sources, graph.successors) & reached(sinks, graph.predecessors))
+    return problem if len(on_paths) in (0, len(tasks)) else subproblem(problem, on_paths)
 
 
 def subproblem(problem: Problem, tasks: Sequence[int]) -> Problem:
@@ -62,9 +62,9 @@ def subproblem(problem: Problem, tasks: Sequence[int]) -> Problem:
             size = graph.tensors[tensor].bytes
             names[tensor] = builder.add_tensor(f"t{task}", num_bytes=size)
     outputs = [names[tensor] for tensor in graph.outputs if tensor in names]
-    found = builder.finalize(list(dict.fromkeys(outputs)))
-    costs = _costs(problem, tasks, found)
-    return Problem(found, replace(problem.cluster, host=None), costs, problem.frees_tensors)
+    small_graph = builder.finalize(list(dict.fromkeys(outputs)))
+    costs = _costs(problem, tasks, small_graph)
+    return Problem(small_graph, replace(problem.cluster, host=None), costs, problem.frees_tensors)
 
 
 def _costs(problem: Problem, tasks: Sequence[int], graph: TaskGraph) -> CostTable:
@@ -89,7 +89,7 @@ def subproblem_key(problem: Problem, tasks: Sequence[int]) -> Key:
     rows: list[object] = []
     for task in tasks:
         group = native.task_group[task]
-        made = tuple(
+        makers = tuple(
             (
                 graph.tensors[tensor].bytes,
                 tensor in outputs,
@@ -103,7 +103,7 @@ def subproblem_key(problem: Problem, tasks: Sequence[int]) -> Key:
                 graph.tasks[task].weight_bytes,
                 graph.tasks[task].workspace_bytes,
                 groups.setdefault(group, len(groups)) if group >= 0 else -1,
-                made,
+                makers,
             )
         )
     return tuple(rows)

@@ -48,18 +48,18 @@ class SubsetBounds:
     def open_subsets(self, critical: tuple[Subset, ...] | None, max_tasks: int) -> list[Subset]:
         """Return those of some subsets (None: of all) that a solve may improve, of equal ones one,
         those with the fewest solves first; larger ones are left out."""
-        found: dict[Key, Subset] = {}
+        subsets: dict[Key, Subset] = {}
         for tasks in tuple(self._key) if critical is None else critical:
             if not self._of(tasks).is_final and len(tasks) <= max_tasks:
-                found.setdefault(self._key[tasks], tasks)
-        return sorted(found.values(), key=lambda t: (self._of(t).num_solves, -len(t), t))
+                subsets.setdefault(self._key[tasks], tasks)
+        return sorted(subsets.values(), key=lambda t: (self._of(t).num_solves, -len(t), t))
 
     def learn(self, tasks: Subset, bound_ns: int, is_final: bool) -> None:
         """Keep what a solve of a subset proved."""
-        known = self._of(tasks)
-        known.bound_ns = max(known.bound_ns, bound_ns)
-        known.is_final = known.is_final or is_final
-        known.num_solves += 1
+        subset = self._of(tasks)
+        subset.bound_ns = max(subset.bound_ns, bound_ns)
+        subset.is_final = subset.is_final or is_final
+        subset.num_solves += 1
 
     def _of(self, tasks: Subset) -> _Known:
         if tasks not in self._key:

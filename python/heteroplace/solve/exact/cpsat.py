@@ -49,14 +49,14 @@ class CpSatSolver:
                 f"{len(problem.graph.tasks)}; use 'search' or 'auto', or coarsen the graph"
             )
         check_possible(problem)
-        known = find_incumbent(problem, options)
-        end = CpSatEnd(known.steps, known.bound_ns, False)
+        incumbent = find_incumbent(problem, options)
+        end = CpSatEnd(incumbent.steps, incumbent.bound_ns, False)
         tried: tuple[tuple[str, int | None, str], ...] = ()
-        if not known.was_interrupted:
+        if not incumbent.was_interrupted:
             try:
-                end = run_cpsat(problem, known.steps, options, deadline, known.bound_ns)
+                end = run_cpsat(problem, incumbent.steps, options, deadline, incumbent.bound_ns)
             except SolverError as err:
-                if known.steps is None:
+                if incumbent.steps is None:
                     raise
                 tried = ((self.name, None, f"left out: {err}"),)
         if end.steps is None:
@@ -69,7 +69,7 @@ class CpSatSolver:
             end.bound_ns,
             self.name,
             wall,
-            was_interrupted=known.was_interrupted or end.was_interrupted,
+            was_interrupted=incumbent.was_interrupted or end.was_interrupted,
             candidates=tried,
         )
 
@@ -111,8 +111,8 @@ def run_cpsat(
             formulation = formulate(
                 problem, bound_ns, charges_tensors=charges_tensors, deadline=until
             )
-            known = None if best is None else schedule_of_steps(formulation, best)
-            end = solve_by_cpsat(formulation, known, options, until)
+            known_schedule = None if best is None else schedule_of_steps(formulation, best)
+            end = solve_by_cpsat(formulation, known_schedule, options, until)
         except TimeUpError:
             continue
         except KeyboardInterrupt:  # While the model was made.
@@ -121,19 +121,21 @@ def run_cpsat(
         was_interrupted = end.was_interrupted
         if index == 0:
             bound_ns, is_infeasible = end.bound_ns, end.is_infeasible and best is None
-        found = None if end.schedule is None else steps_of_schedule(formulation, end.schedule)
-        if found is not None and not any(overflow(problem, found)):
-            best = found if best is None else _shorter(problem, best, found)
+        steps = None if end.schedule is None else steps_of_schedule(formulation, end.schedule)
+        if steps is not None and not any(overflow(problem, steps)):
+            best = steps if best is None else _shorter(problem, best, steps)
             break
         if is_infeasible or was_interrupted:
             break
     return CpSatEnd(best, bound_ns, is_infeasible, was_interrupted)
 
 
-def _shorter(problem: Problem, best: tuple[Step, ...], found: tuple[Step, ...]) -> tuple[Step, ...]:
+def _shorter(
+    problem: Problem, best: tuple[Step, ...], candidate: tuple[Step, ...]
+) -> tuple[Step, ...]:
     """The first, unless the other one is shorter."""
     native = problem.native
     is_shorter = (
-        simulate_steps(native, found).makespan_ns < simulate_steps(native, best).makespan_ns
+        simulate_steps(native, candidate).makespan_ns < simulate_steps(native, best).makespan_ns
     )
-    return found if is_shorter else best
+    return candidate if is_shorter else best

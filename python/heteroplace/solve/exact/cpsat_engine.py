@@ -65,17 +65,17 @@ def solve_by_cpsat(
     if status == cp_model.INFEASIBLE:
         return EngineEnd(None, formulation.bound_ns, True, was_interrupted)
     bound_ns = proven_ns(solver, formulation.bound_ns, model.horizon_ns)
-    found = None if status == cp_model.UNKNOWN else model.read(solver)
-    return EngineEnd(found, bound_ns, False, was_interrupted)
+    schedule = None if status == cp_model.UNKNOWN else model.read(solver)
+    return EngineEnd(schedule, bound_ns, False, was_interrupted)
 
 
 def proven_ns(solver: cp_model.CpSolver, bound_ns: int, horizon_ns: int) -> int:
     """Return the better one of a bound and of what a solve proved, also one without a solution."""
     # An integer in exact arithmetic; the solver reports it as a float, beyond the horizon if it
     # proved nothing.
-    found = solver.best_objective_bound
-    is_proven = math.isfinite(found) and found <= horizon_ns
-    return max(bound_ns, round(found)) if is_proven else bound_ns
+    best_bound = solver.best_objective_bound
+    is_proven = math.isfinite(best_bound) and best_bound <= horizon_ns
+    return max(bound_ns, round(best_bound)) if is_proven else bound_ns
 
 
 class CpSatModel(ScheduleModel):

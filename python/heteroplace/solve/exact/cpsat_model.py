@@ -73,10 +73,10 @@ class ScheduleModel:
         self, least: int, sizes: Sequence[tuple[int, Literal]], name: str = ""
     ) -> cp_model.IntVar:
         """Return a variable that is no less than `least` and the size of each that is taken."""
-        found = self.model.new_int_var(least, max(size for size, _ in sizes), name)
+        variable = self.model.new_int_var(least, max(size for size, _ in sizes), name)
         for size, taken in sizes:
-            self.model.add(found >= size * taken)
-        return found
+            self.model.add(variable >= size * taken)
+        return variable
 
 
 def total(terms: Iterable[Term]) -> Term:

@@ -88,21 +88,21 @@ def memory_rules(problem: Problem) -> tuple[bool, ...]:
 
 def _runs(problem: Problem) -> list[Mode]:
     """A choice for each task and device that can run it."""
-    found = []
+    modes = []
     for task, times in enumerate(problem.native.run_ns.tolist()):
         for device, time_ns in enumerate(times):
             if time_ns != IMPOSSIBLE:
                 units = problem.cluster.unit_ids[device]
-                found.append(Mode(task, NOWHERE, device, time_ns, units))
-    return found
+                modes.append(Mode(task, NOWHERE, device, time_ns, units))
+    return modes
 
 
 def _homes(problem: Problem, runs: list[Mode]) -> Homes:
-    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    homes: dict[tuple[int, int], tuple[int, ...]] = {}
     for index, run in enumerate(runs):
         key = (run.activity, problem.cluster.devices[run.where].memory)
-        found[key] = (*found.get(key, ()), index)
-    return Homes(problem.cluster.host, found)
+        homes[key] = (*homes.get(key, ()), index)
+    return Homes(problem.cluster.host, homes)
 
 
 def _transfers(problem: Problem, homes: Homes, dedup: bool) -> Iterator[Transfer]:
@@ -130,7 +130,7 @@ def _ways(
 ) -> list[tuple[int, int]]:
     """(src, dst) memories between which it may be needed; where no link leads, an exclusion."""
     memories = range(len(problem.cluster.memories))
-    found = []
+    ways = []
     for dst in memories if transfer.dst is None else (transfer.dst,):
         reads = homes.reads(transfer, dst)
         for src in memories:
@@ -138,12 +138,12 @@ def _ways(
             if src == dst or home.is_never or not reads:
                 continue
             if problem.cluster.is_reachable(src, dst):
-                found.append((src, dst))
+                ways.append((src, dst))
                 continue
             for read in reads:
                 limit = 1 - home.constant - read.constant
                 exclusions[AtMost((*home.choices, *read.choices), limit)] = None
-    return found
+    return ways
 
 
 def _channel(problem: Problem, tensor: int, activity: int, src: int, dst: int) -> Mode:
@@ -185,11 +185,11 @@ def _memory_rows(
     tensors what every plan needs, whatever it frees when."""
     graph, cluster = problem.graph, problem.cluster
     num_tasks = len(graph.tasks)
-    kept: set[int] = set() if cluster.host is None else {*graph.inputs, *graph.outputs}
+    staying: set[int] = set() if cluster.host is None else {*graph.inputs, *graph.outputs}
     sizes = np.array([tensor.bytes for tensor in graph.tensors], dtype=object)
 
     def charged(tensor: int, memory: int) -> int:
-        is_free = not charges_tensors or (memory == cluster.host and tensor in kept)
+        is_free = not charges_tensors or (memory == cluster.host and tensor in staying)
         return 0 if is_free else int(sizes[tensor])
 
     runs: list[list[tuple[int, int]]] = [[] for _ in cluster.memories]
@@ -204,9 +204,11 @@ def _memory_rows(
             continue
         task = graph.tasks[choice.activity]
         memory = cluster.devices[choice.where].memory
-        made = sum(charged(tensor, memory) for tensor in graph.task_outputs[choice.activity])
-        if task.weight_bytes + made:
-            runs[memory].append((index, task.weight_bytes + made))
+        output_bytes = sum(
+            charged(tensor, memory) for tensor in graph.task_outputs[choice.activity]
+        )
+        if task.weight_bytes + output_bytes:
+            runs[memory].append((index, task.weight_bytes + output_bytes))
         if task.workspace_bytes:
             workspaces[choice.where].append((index, task.workspace_bytes))
     rows = []
@@ -215,7 +217,7 @@ def _memory_rows(
             Arrival(int(sizes[tensor]), tuple(tuple(ids) for ids in of_tensor.values()))
             for tensor, of_tensor in ways[memory].items()
         )
-        always = sum(int(sizes[tensor]) for tensor in kept) if memory == cluster.host else 0
+        always = sum(int(sizes[tensor]) for tensor in staying) if memory == cluster.host else 0
         spaces = tuple(
             tuple(sizes_of)
             for device, sizes_of in zip(cluster.devices, workspaces, strict=True)

@@ -117,10 +117,10 @@ class Homes:
 
     def reads(self, transfer: Transfer, memory: int) -> list[Sum]:
         """For each reader that may be in the memory: 1 if it is."""
-        found = [self.in_memory(task, memory) for task in transfer.readers]
+        read_sums = [self.in_memory(task, memory) for task in transfer.readers]
         if transfer.is_output and memory == self.host:
-            found.append(Sum((), 1))
-        return [read for read in found if not read.is_never]
+            read_sums.append(Sum((), 1))
+        return [read for read in read_sums if not read.is_never]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,19 +160,19 @@ class Formulation:
     @cached_property
     def of_activity(self) -> tuple[tuple[int, ...], ...]:
         """For each activity its choices; empty for a transfer that is never needed."""
-        found: list[list[int]] = [[] for _ in range(self.num_activities)]
+        ids: list[list[int]] = [[] for _ in range(self.num_activities)]
         for index, choice in enumerate(self.choices):
-            found[choice.activity].append(index)
-        return tuple(map(tuple, found))
+            ids[choice.activity].append(index)
+        return tuple(map(tuple, ids))
 
     @cached_property
     def transfers_to(self) -> tuple[tuple[int, ...], ...]:
         """For each task the activities of the transfers that may serve it."""
-        found: list[list[int]] = [[] for _ in range(self.num_tasks)]
+        ids: list[list[int]] = [[] for _ in range(self.num_tasks)]
         for index, transfer in enumerate(self.transfers):
             for task in transfer.readers:
-                found[task].append(self.num_tasks + index)
-        return tuple(map(tuple, found))
+                ids[task].append(self.num_tasks + index)
+        return tuple(map(tuple, ids))
 
     @cached_property
     def longest_ns(self) -> int:

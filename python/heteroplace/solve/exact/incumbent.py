@@ -68,29 +68,29 @@ def find_incumbent(
     if not initial:
         return Incumbent(None, bound)
     short = SolveOptions(seed=options.seed, iterations=num_evaluations)
-    found = run_search(problem, initial, short, deadline.within(limit), bound)
-    steps = found.native_plan.steps if found.native_plan.violation == 0 else None
-    return Incumbent(steps, max(bound, found.bound_ns), found.was_interrupted)
+    search_end = run_search(problem, initial, short, deadline.within(limit), bound)
+    steps = search_end.native_plan.steps if search_end.native_plan.violation == 0 else None
+    return Incumbent(steps, max(bound, search_end.bound_ns), search_end.was_interrupted)
 
 
-def with_thorough_bound(problem: Problem, options: SolveOptions, known: Incumbent) -> Incumbent:
+def with_thorough_bound(problem: Problem, options: SolveOptions, incumbent: Incumbent) -> Incumbent:
     """Return the incumbent with all bounds that a share of the time allows.
 
     Not where a deterministic budget is given: these bounds end by the clock.
     """
-    if options.iterations is not None or known.steps is None:
-        return known
-    makespan = simulate_steps(problem.native, known.steps).makespan_ns
-    if makespan <= known.bound_ns:
-        return known
+    if options.iterations is not None or incumbent.steps is None:
+        return incumbent
+    makespan = simulate_steps(problem.native, incumbent.steps).makespan_ns
+    if makespan <= incumbent.bound_ns:
+        return incumbent
     limit = options.time_limit_s * _BOUND_SHARE
     try:
-        found = lower_bound(
+        bound = lower_bound(
             problem, "thorough", time_limit_s=limit, threads=options.threads, target_ns=makespan
         )
     except KeyboardInterrupt:
-        return replace(known, was_interrupted=True)
-    return replace(known, bound_ns=max(known.bound_ns, found.ns))
+        return replace(incumbent, was_interrupted=True)
+    return replace(incumbent, bound_ns=max(incumbent.bound_ns, bound.ns))
 
 
 def seconds_left(options: SolveOptions, begin: float) -> float:

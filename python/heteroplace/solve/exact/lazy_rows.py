@@ -63,10 +63,10 @@ class _Rounds:
     gap_ratio: float = _EARLY_GAP_RATIO
 
     def __post_init__(self) -> None:
-        known = self.incumbent
-        horizon = self.formulation.longest_ns if known is None else known.makespan_ns
+        schedule = self.incumbent
+        horizon = self.formulation.longest_ns if schedule is None else schedule.makespan_ns
         self.rows = MipRows(self.formulation, horizon)
-        self.best = known
+        self.best = schedule
         self.found: Schedule | None = None
         self.bound_ns = self.formulation.bound_ns
         self.nodes_left: int | None = None

@@ -254,11 +254,11 @@ class MipRows:
 
     def _takes(self, activity: int) -> dict[int, list[int]]:
         """For each resource the choices of an activity that occupy it."""
-        found: dict[int, list[int]] = {}
+        takers: dict[int, list[int]] = {}
         for index in self._formulation.of_activity[activity]:
             for resource in self._formulation.choices[index].resources:
-                found.setdefault(resource, []).append(index)
-        return found
+                takers.setdefault(resource, []).append(index)
+        return takers
 
     def overlaps(self, values: FloatArray) -> list[tuple[int, int]]:
         """Return the pairs without rows that a solution runs at once on one resource."""
@@ -272,7 +272,7 @@ class MipRows:
             for resource in choice.resources:
                 by_resource.setdefault(resource, []).append(span)
         slack = _ERROR_RATIO * HORIZON
-        found: set[tuple[int, int]] = set()
+        pairs: set[tuple[int, int]] = set()
         for spans in by_resource.values():
             spans.sort()
             for index, (start, finish, one) in enumerate(spans):
@@ -280,8 +280,8 @@ class MipRows:
                     if later >= finish - slack:
                         break
                     if end > start + slack:
-                        found.add((min(one, two), max(one, two)))
-        return sorted(pair for pair in found if pair not in self._order)
+                        pairs.add((min(one, two), max(one, two)))
+        return sorted(pair for pair in pairs if pair not in self._order)
 
     def _taken(self, values: FloatArray) -> tuple[int, ...]:
         """The choices of a solution; transfers follow from the devices."""

@@ -74,16 +74,20 @@ class MoiraiSolver:
             plan = problem.native.plan((), self.name)
             return make_result(problem, plan, 0, self.name, time.perf_counter() - begin)
         evaluations = max(INCUMBENT_EVALUATIONS, _EVALUATIONS_PER_TASK * num_tasks)
-        known = find_incumbent(problem, options, evaluations)
+        incumbent = find_incumbent(problem, options, evaluations)
         tried: list[_Row] = []
-        if known.steps is not None:
-            found = problem.native.plan(known.steps, f"search seed {options.seed}")
-            makespan = simulate_steps(problem.native, found.steps).makespan_ns
+        if incumbent.steps is not None:
+            search_plan = problem.native.plan(incumbent.steps, f"search seed {options.seed}")
+            makespan = simulate_steps(problem.native, search_plan.steps).makespan_ns
             tried.append(("search", makespan, "where the program starts"))
-            report(options, "search", begin, makespan, known.bound_ns, lambda: found)
-        if num_tasks > _MAX_SIMPLE_TASKS and not known.was_interrupted:
-            known = with_thorough_bound(problem, options, known)
-        end = known if known.was_interrupted else _improved(problem, known, options, begin, tried)
+            report(options, "search", begin, makespan, incumbent.bound_ns, lambda: search_plan)
+        if num_tasks > _MAX_SIMPLE_TASKS and not incumbent.was_interrupted:
+            incumbent = with_thorough_bound(problem, options, incumbent)
+        end = (
+            incumbent
+            if incumbent.was_interrupted
+            else _improved(problem, incumbent, options, begin, tried)
+        )
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         return make_result(
@@ -98,13 +102,18 @@ class MoiraiSolver:
 
 
 def _improved(
-    problem: Problem, known: Incumbent, options: SolveOptions, begin: float, tried: list[_Row]
+    problem: Problem, incumbent: Incumbent, options: SolveOptions, begin: float, tried: list[_Row]
 ) -> Incumbent:
     """Solve the program by each of `memory_rules` in turn, until a plan fits."""
     rules = memory_rules(problem)
     if options.iterations is not None:
         options = replace(options, iterations=options.iterations // len(rules))
-    steps, bound_ns, is_infeasible, was_interrupted = known.steps, known.bound_ns, False, False
+    steps, bound_ns, is_infeasible, was_interrupted = (
+        incumbent.steps,
+        incumbent.bound_ns,
+        False,
+        False,
+    )
     deadline = Deadline.after(options.time_limit_s, begin)
     for index, charges_tensors in enumerate(rules):
         try:
@@ -135,9 +144,9 @@ def _improved(
         if index == 0:
             bound_ns, is_infeasible = end.bound_ns, end.is_infeasible
         if end.schedule is not None:
-            found = steps_of_schedule(formulation, end.schedule)
-            if not any(overflow(problem, found)):
-                steps = found
+            new_steps = steps_of_schedule(formulation, end.schedule)
+            if not any(overflow(problem, new_steps)):
+                steps = new_steps
                 break
         if was_interrupted or is_infeasible:
             break
@@ -184,7 +193,7 @@ def _solve_by(
 
 
 def _noted(engine: str, end: EngineEnd, tried: list[_Row]) -> EngineEnd:
-    found = None if end.schedule is None else end.schedule.makespan_ns
+    makespan_ns = None if end.schedule is None else end.schedule.makespan_ns
     note = f"{end.note}; " if end.note else ""
-    tried.append((engine, found, f"{note}bound {end.bound_ns} ns"))
+    tried.append((engine, makespan_ns, f"{note}bound {end.bound_ns} ns"))
     return end

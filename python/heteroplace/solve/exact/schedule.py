@@ -129,7 +129,7 @@ def steps_of_schedule(formulation: Formulation, schedule: Schedule) -> tuple[Ste
 
     Of several transfers of a tensor to one memory the first becomes a copy, for all readers.
     """
-    found: list[tuple[tuple[int, ...], Step]] = []
+    timed_steps: list[tuple[tuple[int, ...], Step]] = []
     cluster = formulation.problem.cluster
     for activity, index in enumerate(schedule.chosen):
         if index == NOT_TAKEN:
@@ -138,12 +138,12 @@ def steps_of_schedule(formulation: Formulation, schedule: Schedule) -> tuple[Ste
         times = (schedule.start_ns[activity], schedule.finish_ns[activity])
         if activity < formulation.num_tasks:
             rank = (*times, 2 * activity, activity, 0)
-            found.append((rank, Run(activity, choice.where)))
+            timed_steps.append((rank, Run(activity, choice.where)))
             continue
         transfer = formulation.transfers[activity - formulation.num_tasks]
         after = -1 if transfer.producer is None else 2 * transfer.producer + 1
         route = cluster.route(choice.src, choice.where)
         step = Copy(transfer.tensor, choice.src, choice.where, route)
-        found.append(((*times, after, transfer.tensor, choice.where), step))
-    steps = [step for _, step in sorted(found, key=lambda entry: entry[0])]
+        timed_steps.append(((*times, after, transfer.tensor, choice.where), step))
+    steps = [step for _, step in sorted(timed_steps, key=lambda entry: entry[0])]
     return tuple(dict.fromkeys(steps))

@@ -64,7 +64,7 @@ def repair(problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePla
         Ctrl-C came meanwhile.
     """
     initial = [plan, OrderPlaceSolver().native_plan(problem)]
-    found = search_plans(
+    improved = search_plans(
         problem.native,
         initial,
         max_evaluations=_REPAIR_EVALUATIONS,
@@ -73,10 +73,10 @@ def repair(problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePla
         patience=_REPAIR_EVALUATIONS // 2,
         finds_bound=False,
     )
-    if found.was_interrupted:
+    if improved.was_interrupted:
         raise KeyboardInterrupt
     # The search schedules them anew, and may then lack memory where they do not.
-    return min(found.native_plan, *initial, key=lambda one: one.violation)
+    return min(improved.native_plan, *initial, key=lambda one: one.violation)
 
 
 def device_sets(problem: Problem) -> list[tuple[int, ...]]:
@@ -92,7 +92,9 @@ def device_sets(problem: Problem) -> list[tuple[int, ...]]:
     for memory in range(len(cluster.memories)):
         groups.append(tuple(d for d in everything if cluster.devices[d].memory == memory))
     for group in dict.fromkeys(groups):
-        sets.extend(found for found in _antichains(cluster.unit_ids, group) if len(found) > 1)
+        sets.extend(
+            antichain for antichain in _antichains(cluster.unit_ids, group) if len(antichain) > 1
+        )
     return list(dict.fromkeys(sets))[:_MAX_SETS]
 
 
@@ -119,18 +121,18 @@ def _antichains(unit_ids: Sequence[Sequence[int]], devices: Sequence[int]) -> li
 
     waiting = [completed([])]
     seen = set(waiting)
-    found: list[tuple[int, ...]] = []
-    while waiting and len(found) < _MAX_SETS:
+    sets: list[tuple[int, ...]] = []
+    while waiting and len(sets) < _MAX_SETS:
         positions = heappop(waiting)
-        found.append(tuple(devices[position] for position in positions))
+        sets.append(tuple(devices[position] for position in positions))
         for position, clash in enumerate(clashes):
             before = [other for other in positions if other < position]
-            kept = [other for other in before if not clash >> other & 1]
-            if len(kept) == len(before):
+            allowed = [other for other in before if not clash >> other & 1]
+            if len(allowed) == len(before):
                 continue  # It is there, or leads to a set that comes earlier.
-            another = completed([*kept, position])
+            another = completed([*allowed, position])
             # Among the devices up to this one it has to be maximal with no others.
-            if [other for other in another if other < position] == kept and another not in seen:
+            if [other for other in another if other < position] == allowed and another not in seen:
                 seen.add(another)
                 heappush(waiting, another)
-    return found
+    return sets

@@ -44,20 +44,20 @@ class ListSolver(ABC):
         deadline = Deadline.after(options.time_limit_s, begin)
         check_possible(problem)
         try:
-            found = self.native_plan(problem, deadline)
+            result_plan = self.native_plan(problem, deadline)
         except SolverLimitError as err:
             raise SolverLimitError(
                 f"{self.name} had not placed all {len(problem.graph.tasks)} tasks on "
                 f"{len(problem.cluster.devices)} devices after {options.time_limit_s} s; give it "
                 f"more time, or take solver 'auto', which has a plan sooner"
             ) from err
-        if found.violation:
-            found = self.mended(problem, found, deadline.left_s())
+        if result_plan.violation:
+            result_plan = self.mended(problem, result_plan, deadline.left_s())
 
         def plan() -> Plan:
-            return problem.native.plan(found.steps, self.name)
+            return problem.native.plan(result_plan.steps, self.name)
 
-        report(options, self.name, begin, found.makespan_ns, plan=plan)
+        report(options, self.name, begin, result_plan.makespan_ns, plan=plan)
         bound = lower_bound(problem, time_limit_s=deadline.left_s()).ns
         wall_s = time.perf_counter() - begin
-        return make_result(problem, plan(), bound, self.name, wall_s, native_plan=found)
+        return make_result(problem, plan(), bound, self.name, wall_s, native_plan=result_plan)

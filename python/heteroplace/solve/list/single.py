@@ -90,8 +90,8 @@ def fastest_devices(problem: Problem) -> list[int]:
     run_ns = problem.native.run_ns
     devices = np.flatnonzero((run_ns != IMPOSSIBLE).all(axis=0))
     order = np.argsort(run_ns[:, devices].sum(axis=0), kind="stable")
-    found: list[int] = devices[order].tolist()
-    return found
+    order_of_devices: list[int] = devices[order].tolist()
+    return order_of_devices
 
 
 def devices_to_compare(problem: Problem) -> list[int]:
@@ -101,13 +101,13 @@ def devices_to_compare(problem: Problem) -> list[int]:
     on which all tasks take least; last of them the fastest of those with most memory, which holds
     everything if any does.
     """
-    found, count = fastest_devices(problem), max_singles(problem)
-    if len(found) <= count:
-        return found
+    fastest, count = fastest_devices(problem), max_singles(problem)
+    if len(fastest) <= count:
+        return fastest
     memories = problem.cluster.memories
     sizes = [memories[device.memory].bytes for device in problem.cluster.devices]
-    roomiest = max(found, key=lambda device: sizes[device])
-    return list(dict.fromkeys((*found[:count], roomiest)))
+    roomiest = max(fastest, key=lambda device: sizes[device])
+    return list(dict.fromkeys((*fastest[:count], roomiest)))
 
 
 def max_singles(problem: Problem) -> int:

@@ -46,9 +46,9 @@ def improve(
         # The first is tried also when the time is up: else what the last round found were lost.
         if num_tried > 1 and (num_tried > _MAX_MERGES or deadline.is_over()):
             return
-        found = merged(schedule, [*chosen, *more], best.makespan_ns)
-        if found is not None and found.rank < best.rank:
-            best = found
+        merged_schedule = merged(schedule, [*chosen, *more], best.makespan_ns)
+        if merged_schedule is not None and merged_schedule.rank < best.rank:
+            best = merged_schedule
             chosen.extend(more)
         elif len(more) > 1:
             grow(more[: len(more) // 2])

@@ -47,8 +47,8 @@ class Chooser:
 
         None: a draw that overlaps one of them.
         """
-        found = [self._one(size) for _ in range(_NUM_DRAWS)]
-        best = max(found, key=self._idle_ratio)
+        drawn = [self._one(size) for _ in range(_NUM_DRAWS)]
+        best = max(drawn, key=self._idle_ratio)
         overlaps = any(best.first < other.last and other.first < best.last for other in taken)
         return None if overlaps else best
 

@@ -329,10 +329,10 @@ class _SolverPool:
         if solved is None:
             return _Outcome(cut, None, False, 0.0)
         solver, status = solved
-        found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+        has_solution = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
         return _Outcome(
             cut,
-            model.read(solver) if found else None,
+            model.read(solver) if has_solution else None,
             status in (cp_model.OPTIMAL, cp_model.INFEASIBLE),
             solver.deterministic_time,
         )

@@ -220,11 +220,11 @@ class SimulatedPlan:
     @cached_property
     def workspaces(self) -> list[list[tuple[int, int]]]:
         """For each device (bytes, task) of what runs there, largest workspace first."""
-        found: list[list[tuple[int, int]]] = [[] for _ in range(self.lists.num_devices)]
+        entries_of: list[list[tuple[int, int]]] = [[] for _ in range(self.lists.num_devices)]
         for task, device in enumerate(self.device):
             if self.lists.workspace_bytes[task]:
-                found[device].append((self.lists.workspace_bytes[task], task))
-        return [sorted(entries, reverse=True) for entries in found]
+                entries_of[device].append((self.lists.workspace_bytes[task], task))
+        return [sorted(entries, reverse=True) for entries in entries_of]
 
 
 def repaired(lists: ProblemLists, rows: Sequence[Row]) -> NativePlan:
@@ -245,7 +245,7 @@ def repaired(lists: ProblemLists, rows: Sequence[Row]) -> NativePlan:
     if lists.host is not None:
         requested.update((tensor, lists.host) for tensor in lists.outputs)
     there: set[tuple[int, int]] = set()
-    kept: list[Row] = []
+    kept_rows: list[Row] = []
     violation = 0
 
     def bring(tensor: int, memory: int) -> None:
@@ -254,7 +254,7 @@ def repaired(lists: ProblemLists, rows: Sequence[Row]) -> NativePlan:
         if src is not None and src != memory and (tensor, memory) not in there:
             there.add((tensor, memory))
             violation += lists.ways[src][memory] is None
-            kept.append((COPY, tensor, memory, src))
+            kept_rows.append((COPY, tensor, memory, src))
 
     is_made = [producer[tensor] < 0 for tensor in range(lists.num_tensors)]
     for row in rows:
@@ -262,7 +262,7 @@ def repaired(lists: ProblemLists, rows: Sequence[Row]) -> NativePlan:
         if kind == RUN:
             for tensor in lists.reads[subject]:
                 bring(tensor, memory_of[where])
-            kept.append(row)
+            kept_rows.append(row)
             for tensor in lists.makes[subject]:
                 is_made[tensor] = True
         elif is_made[subject] and (subject, where) in requested:
@@ -270,5 +270,5 @@ def repaired(lists: ProblemLists, rows: Sequence[Row]) -> NativePlan:
     if lists.host is not None:
         for tensor in sorted(lists.outputs):
             bring(tensor, lists.host)
-    table = np.array(kept, dtype=np.int64).reshape(-1, 4)
+    table = np.array(kept_rows, dtype=np.int64).reshape(-1, 4)
     return NativePlan(table, 0, violation, lists.problem.cluster)

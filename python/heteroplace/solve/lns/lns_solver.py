@@ -44,11 +44,11 @@ class LnsSolver:
         native_plan, bound, interrupted = end.native_plan, end.bound_ns, end.was_interrupted
         if not interrupted and end.makespan_ns > bound:
             rest = _with_iterations(options, 1 - share)
-            found = run_lns(problem, native_plan, rest, deadline, bound, end.prices)
-            tried.append(("lns", found.makespan_ns, found.note))
-            native_plan, interrupted = found.native_plan, found.was_interrupted
-            if found.is_optimal:
-                bound = found.makespan_ns
+            end_of_search = run_lns(problem, native_plan, rest, deadline, bound, end.prices)
+            tried.append(("lns", end_of_search.makespan_ns, end_of_search.note))
+            native_plan, interrupted = end_of_search.native_plan, end_of_search.was_interrupted
+            if end_of_search.is_optimal:
+                bound = end_of_search.makespan_ns
         else:
             reason = "interrupted" if interrupted else "the plan equals its bound"
             tried.append(("lns", None, f"left out: {reason}"))

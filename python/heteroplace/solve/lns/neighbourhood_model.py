@@ -263,7 +263,7 @@ class SubModel(ScheduleModel):
         model, tensor = self.model, self._problem.tensors[index]
         start = self._time(f"copy{index}_{memory}")
         chosen = self._choose_sources(tensor, memory, sources, [lit for _, lit in readers])
-        made = self._either(list(chosen.values()))
+        is_copied = self._either(list(chosen.values()))
         times, free, due = [], [], []
         old = {dst: (start_ns, position) for dst, start_ns, position in tensor.copies}
         floor, ceiling = self._problem.floor_ns, self._problem.ceiling_ns
@@ -278,23 +278,23 @@ class SubModel(ScheduleModel):
             )
             self.occupy(way, start, ns, literal)
         finish = start + total(times)
-        model.add(start >= total(free) + floor * (1 - made))
+        model.add(start >= total(free) + floor * (1 - is_copied))
         model.add(finish <= self._late + ceiling + total(due))
         model.add_hint(start, old[memory][0] if memory in old else floor)
         made_at = self._made_at(tensor)
-        self.wait(start, made_at, made)
+        self.wait(start, made_at, is_copied)
         dues = dict(tensor.due)
         if memory in dues:
-            model.add(finish <= dues[memory] + self._late).only_enforce_if(made)
+            model.add(finish <= dues[memory] + self._late).only_enforce_if(is_copied)
         for run, literal in readers:
-            self.wait(run.start, finish, [made, literal])
-        if _is(made, 1) and memory in old and self._is_between_kept(tensor, memory):
+            self.wait(run.start, finish, [is_copied, literal])
+        if _is(is_copied, 1) and memory in old and self._is_between_kept(tensor, memory):
             for resource in self._lists.ways[next(iter(chosen))][memory] or ():
                 self._kept[resource].append((old[memory][1], start, finish))
         num_bytes = tensor.charged[memory]
         is_due = memory in dues
-        self._bytes[memory].append(num_bytes * (total(sources.values()) if is_due else made))
-        self._copies[index, memory] = _CopyVars(start, finish, chosen, made)
+        self._bytes[memory].append(num_bytes * (total(sources.values()) if is_due else is_copied))
+        self._copies[index, memory] = _CopyVars(start, finish, chosen, is_copied)
 
     def _is_between_kept(self, tensor: SubTensor, memory: int) -> bool:
         """Whether a tensor is certainly read in a memory, and who makes or reads it there keeps its
@@ -345,9 +345,9 @@ class SubModel(ScheduleModel):
             return literals[0]
         if any(_is(literal, 1) for literal in literals):
             return 1
-        made = self.model.new_bool_var("")
-        self.model.add(made == total(literals))
-        return made
+        variable = self.model.new_bool_var("")
+        self.model.add(variable == total(literals))
+        return variable
 
     def _add_memory(self) -> None:
         lists, problem = self._lists, self._problem

@@ -65,7 +65,7 @@ def linear_optimum(
         options: dict[str, float] = {"presolve": presolve}
         if time_limit_s is not None:
             options["time_limit"] = max(0.0, time_limit_s - (time.perf_counter() - begin))
-        found = linprog(
+        optimum = linprog(
             program.cost,
             A_ub=matrix[~is_equal],
             b_ub=upper[~is_equal],
@@ -75,13 +75,13 @@ def linear_optimum(
             method=method,
             options=options,
         )
-        if found.status != _INFEASIBLE:
+        if optimum.status != _INFEASIBLE:
             break
-    if found.status != 0:
+    if optimum.status != 0:
         return LinearFailure(
-            found.status == _INFEASIBLE, found.status == _LIMIT, str(found.message)
+            optimum.status == _INFEASIBLE, optimum.status == _LIMIT, str(optimum.message)
         )
-    return LinearOptimum(found.x, -np.asarray(found.ineqlin.marginals))
+    return LinearOptimum(optimum.x, -np.asarray(optimum.ineqlin.marginals))
 
 
 def optimal_values(
@@ -97,14 +97,14 @@ def optimal_values(
         The deadline passed.
     """
     limit_s = None if deadline == NEVER else deadline.left_s()
-    found = linear_optimum(program, time_limit_s=limit_s, method="highs-ds")
-    if isinstance(found, LinearFailure):
-        if found.is_infeasible:
+    optimum = linear_optimum(program, time_limit_s=limit_s, method="highs-ds")
+    if isinstance(optimum, LinearFailure):
+        if optimum.is_infeasible:
             return None
-        if found.is_late:
+        if optimum.is_late:
             raise SolverLimitError(f"the linear program of {name!r} was not solved in time")
         raise SolverError(
             f"HiGHS could not solve the linear program of {name!r} ({program.num_columns} "
-            f"columns): {found.message}; use a solver that needs none, such as 'etf'"
+            f"columns): {optimum.message}; use a solver that needs none, such as 'etf'"
         )
-    return found.values
+    return optimum.values

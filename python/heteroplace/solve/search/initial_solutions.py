@@ -95,8 +95,8 @@ class InitialSolutions:
         total_ns = np.where(is_allowed, run_ns, 0).sum(axis=0)
         # Those that run most tasks first, of these the fastest; ties by id.
         order = np.lexsort((total_ns, -is_allowed.sum(axis=0)))
-        found: list[int] = sorted(order[: max(1, int(count))].tolist())
-        return found
+        devices: list[int] = sorted(order[: max(1, int(count))].tolist())
+        return devices
 
     @cached_property
     def _order(self) -> IntArray:
@@ -135,7 +135,7 @@ class InitialSolutions:
         others = self._others(sets, deadline)
         if self.partition_s <= time_limit_s:
             others.insert(0, ("metis", lambda: self.partition))
-        made: dict[str, NativePlan] = {}
+        native_plan_of: dict[str, NativePlan] = {}
         is_wide = not _has_few_devices(problem)
         slow = {*_SLOW, "min-min"} if is_wide else _SLOW
         # On many devices there may be time for one more, and PEFT's plan is then as good as HEFT's.
@@ -144,8 +144,10 @@ class InitialSolutions:
             if deadline.is_over():
                 break
             with suppress(SolverLimitError):  # It is left out.
-                made[name] = make()
-        return plans + [(name, made[name]) for name, _ in others if name in made]
+                native_plan_of[name] = make()
+        return plans + [
+            (name, native_plan_of[name]) for name, _ in others if name in native_plan_of
+        ]
 
     def _mended(self, deadline: Deadline) -> NativePlan | None:
         """HEFT's plan where it overflows a memory and a short search mends it; the search of all
@@ -197,15 +199,15 @@ class InitialSolutions:
 
     def _singles(self, deadline: Deadline) -> list[tuple[str, NativePlan]]:
         """Everything on one device, where it fits, in the order of the devices."""
-        found: dict[int, NativePlan] = {}
+        plans: dict[int, NativePlan] = {}
         for turn, device in enumerate(devices_to_compare(self._problem)):
             if turn > 0 and deadline.is_over():
                 break
             single = single_native_plan(self._problem, device)
             if single is not None:
-                found[device] = single
+                plans[device] = single
         devices = self._problem.cluster.devices
-        return [(f"single {devices[device].name}", found[device]) for device in sorted(found)]
+        return [(f"single {devices[device].name}", plans[device]) for device in sorted(plans)]
 
 
 def _heft_name(problem: Problem, devices: tuple[int, ...]) -> str:

@@ -105,27 +105,27 @@ class SearchRun:
         def progress(_evaluations: int, best_ns: int, found_bound_ns: int) -> None:
             report(options, "search", begin, best_ns, found_bound_ns)
 
-        found = self._search.run(
+        end = self._search.run(
             max(_MIN_S, deadline.left_s()),
             bound_ns=bound_ns,
             stall=stall,
             plans=plans,
             progress=None if options.progress is None else progress,
         )
-        if found.native_plan.violation and not self._known:  # There is nothing to be simulated.
-            makespan_ns, best = found.native_plan.makespan_ns, found.native_plan
+        if end.native_plan.violation and not self._known:  # There is nothing to be simulated.
+            makespan_ns, best = end.native_plan.makespan_ns, end.native_plan
         else:
-            self._note([found.native_plan])
+            self._note([end.native_plan])
             makespan_ns, best = self._known[0]
         return SearchEnd(
             best,
             makespan_ns,
-            found.num_evaluations,
-            found.was_interrupted,
-            found.bound_ns,
-            found.prices,
-            found.can_go_on,
-            found.stalled_s,
+            end.num_evaluations,
+            end.was_interrupted,
+            end.bound_ns,
+            end.prices,
+            end.can_go_on,
+            end.stalled_s,
         )
 
     def knows(self, plan: NativePlan) -> bool:

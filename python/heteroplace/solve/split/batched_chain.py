@@ -130,7 +130,7 @@ class BatchedChain:
         """How many pairs of states there are, equal ones once."""
         return len(self._pairs())
 
-    def find_states(self, known: Iterable[BatchLayout], deadline: Deadline = NEVER) -> None:
+    def find_states(self, layouts_known: Iterable[BatchLayout], deadline: Deadline = NEVER) -> None:
         """Choose the states of all boundaries; those of known layouts come first.
 
         Raises
@@ -138,7 +138,7 @@ class BatchedChain:
         TimeUpError
             Past the deadline, also later on, as long as nothing has been searched.
         """
-        layouts = tuple(known)
+        layouts = tuple(layouts_known)
         self._deadline = deadline
         self._known_transitions.clear()
         self._states = [((),)]
@@ -146,10 +146,10 @@ class BatchedChain:
             exit_ = module.extent.exit
             assert exit_ is not None
             deadline.check()
-            found = [self._state(layout.device[exit_].tolist()) for layout in layouts]
+            states = [self._state(layout.device[exit_].tolist()) for layout in layouts]
             near = partial(_estimate, (module, behind))
-            found += sorted(self._compositions(exit_), key=lambda state: (near(state), state))
-            self._states.append(tuple(dict.fromkeys(found))[:MAX_STATES])
+            states += sorted(self._compositions(exit_), key=lambda state: (near(state), state))
+            self._states.append(tuple(dict.fromkeys(states))[:MAX_STATES])
         self._states.append(((),))
 
     def improve(self, budget: ChainBudget) -> None:
@@ -215,27 +215,27 @@ class BatchedChain:
             return []
         compositions = list(batch_compositions(self._problem.native, task, self._items))
         compositions += self._even_compositions(task)
-        found = set()
+        states_found = set()
         for parts in compositions:
             if all(size % self._block == 0 for _, size in parts):
                 counts = [0] * len(self._problem.cluster.devices)
                 for device, size in parts:
                     counts[device] = size // self._block
-                found.add(self._common(tuple(counts)))
-        return sorted(found)
+                states_found.add(self._common(tuple(counts)))
+        return sorted(states_found)
 
     def _even_compositions(self, task: int) -> list[Composition]:
         """Those of more than three parts in which all parts are of one size."""
         costs = self._problem.costs
-        found: list[Composition] = []
+        compositions: list[Composition] = []
         for count in range(4, len(self._problem.cluster.devices) + 1):
             size, rest = divmod(self._items, count)
             if rest or size not in costs.batches:
                 continue
             row = self._problem.native.batch_run_ns[costs.batches.index(size), task]
             runs = np.flatnonzero(row != IMPOSSIBLE).tolist()
-            found += [tuple((d, size) for d in some) for some in combinations(runs, count)]
-        return found
+            compositions += [tuple((d, size) for d in some) for some in combinations(runs, count)]
+        return compositions
 
     def _transitions(self, index: int) -> tuple[_Transition, ...]:
         """All ways through a module; equal modules between equal boundaries share them."""
@@ -258,29 +258,29 @@ class BatchedChain:
 
     def _pairs(self) -> list[_Job]:
         """All that may be searched, those first that promise most; equal ones once."""
-        found: dict[tuple[int, Pair], tuple[int, BatchedModule, Pair]] = {}
+        jobs: dict[tuple[int, Pair], tuple[int, BatchedModule, Pair]] = {}
         for index, module in enumerate(self._class_of):
             for way in self._transitions(index):
-                if (id(module), way.pair) not in found:
+                if (id(module), way.pair) not in jobs:
                     estimate = max(map(module.estimate_ns, way.pair))
-                    found[id(module), way.pair] = estimate, module, way.pair
-        ordered = sorted(found.values(), key=lambda entry: (entry[0], entry[2]))
+                    jobs[id(module), way.pair] = estimate, module, way.pair
+        ordered = sorted(jobs.values(), key=lambda entry: (entry[0], entry[2]))
         return [(module, pair) for _, module, pair in ordered]
 
     def _near_pairs(self) -> list[_Job]:
         """Those on paths that are hardly longer than the best, not yet proven; equal ones once."""
         arrivals, rests = self._arrivals(), self._rests()
         limit = arrivals[-1][()].time_ns * _NEAR
-        found: dict[tuple[int, Pair], _Job] = {}
+        jobs: dict[tuple[int, Pair], _Job] = {}
         for index, module in enumerate(self._class_of):
             for way in self._transitions(index):
-                known, arrival = module.known.get(way.pair), arrivals[index].get(way.before)
-                if known is None or arrival is None or known.makespan_ns <= module.bound_ns:
+                best, arrival = module.known.get(way.pair), arrivals[index].get(way.before)
+                if best is None or arrival is None or best.makespan_ns <= module.bound_ns:
                     continue
                 rest = rests[index + 1].get(way.state, _FAR)
-                if arrival.time_ns + known.makespan_ns + rest <= limit:
-                    found.setdefault((id(module), way.pair), (module, way.pair))
-        return list(found.values())
+                if arrival.time_ns + best.makespan_ns + rest <= limit:
+                    jobs.setdefault((id(module), way.pair), (module, way.pair))
+        return list(jobs.values())
 
     def _search_all(self, jobs: Sequence[_Job], budget: ChainBudget, factor: int) -> None:
         """Search pairs at once; what is found does not depend on the number of threads."""
@@ -311,31 +311,31 @@ class BatchedChain:
 
     def _arrivals(self) -> list[dict[State, _Arrival]]:
         """For each boundary the best ways to its states, in common order."""
-        found: list[dict[State, _Arrival]] = [{(): _Arrival(0, None, ())}]
+        arrivals_found: list[dict[State, _Arrival]] = [{(): _Arrival(0, None, ())}]
         for index, module in enumerate(self._class_of):
             reached: dict[State, _Arrival] = {}
             for way in self._transitions(index):
-                known, arrival = module.known.get(way.pair), found[-1].get(way.before)
-                if known is None or arrival is None:
+                best, arrival = module.known.get(way.pair), arrivals_found[-1].get(way.before)
+                if best is None or arrival is None:
                     continue
-                time_ns = arrival.time_ns + known.makespan_ns
+                time_ns = arrival.time_ns + best.makespan_ns
                 if way.state not in reached or time_ns < reached[way.state].time_ns:
                     reached[way.state] = _Arrival(time_ns, way.before, way.behind)
-            found.append(reached)
-        return found
+            arrivals_found.append(reached)
+        return arrivals_found
 
     def _rests(self) -> list[dict[State, int]]:
         """For each boundary the least time behind its states."""
-        found: list[dict[State, int]] = [{(): 0}]
+        rests: list[dict[State, int]] = [{(): 0}]
         for index in reversed(range(len(self._class_of))):
             rest: dict[State, int] = {}
             for way in self._transitions(index):
-                known, later = self._class_of[index].known.get(way.pair), found[0].get(way.state)
-                if known is not None and later is not None:
-                    time_ns = known.makespan_ns + later
+                best, later = self._class_of[index].known.get(way.pair), rests[0].get(way.state)
+                if best is not None and later is not None:
+                    time_ns = best.makespan_ns + later
                     rest[way.before] = min(rest.get(way.before, _FAR), time_ns)
-            found.insert(0, rest)
-        return found
+            rests.insert(0, rest)
+        return rests
 
     def _path(self) -> list[Pair]:
         """The ends of each module on the shortest path: that of the entry in common order."""

@@ -111,12 +111,12 @@ class BatchedModule:
         """By number of blocks, [num_devices]: the time of all tasks one after the other in batches
         of that size; negative where some task does not run in it."""
         native, sizes = self.whole.native, self.whole.costs.batches
-        found = {}
+        sums = {}
         for count in range(1, self.items // self.block + 1):
             if count * self.block in sizes:
                 rows = native.batch_run_ns[sizes.index(count * self.block), list(self.extent.tasks)]
-                found[count] = np.where((rows < 0).any(axis=0), -1, rows.sum(axis=0))
-        return found
+                sums[count] = np.where((rows < 0).any(axis=0), -1, rows.sum(axis=0))
+        return sums
 
     def estimate_ns(self, state: State) -> int:
         """Return how long it takes with all tasks split like that; large where they cannot be."""
@@ -149,16 +149,16 @@ class BatchedModule:
     def plan(self, entry: State, exit_: State) -> PairPlan | None:
         """Return what is known of a pair; None: nothing."""
         pair, devices = self.common(entry, exit_)
-        found = self.known.get(pair)
-        return None if found is None else PairPlan(found, devices)
+        layout = self.known.get(pair)
+        return None if layout is None else PairPlan(layout, devices)
 
     def search(self, pair: Pair, effort: SearchEffort) -> FoundLayout | None:
         """Return the best layout found of a pair that stands for all its equals. Any thread.
 
         It begins with the best that is known. None: there is no layout with these ends.
         """
-        known = self.known.get(pair)
-        first = known.layout if known is not None else self._first(*pair)
+        earlier = self.known.get(pair)
+        first = earlier.layout if earlier is not None else self._first(*pair)
         if first is None:
             return None
         pins: list[Pin] = ["free"] * len(self.tasks)
@@ -166,7 +166,7 @@ class BatchedModule:
             pins[self.exit] = "sizes"
         if self.entry >= 0:
             pins[self.entry] = "devices"
-        found = search_batches(
+        layout = search_batches(
             self.problem.native,
             self.items,
             first,
@@ -178,7 +178,7 @@ class BatchedModule:
             bound_ns=self.bound_ns,
             progress=lambda _: effort.stop.is_set(),
         )
-        return None if found.violation else found
+        return None if layout.violation else layout
 
     def _first(self, entry: State, exit_: State) -> BatchLayout | None:
         """All tasks split as the entry is, else as the exit, else in the way that is fastest; the
@@ -230,10 +230,10 @@ def blocks_of(state: State) -> list[int]:
 def matched(devices: Sequence[int], state: State) -> list[int]:
     """Return a device for each block, as many of each as `state` says; as many as can be stay."""
     left = list(state)
-    found = [-1] * len(devices)
+    devices_of = [-1] * len(devices)
     for block, device in enumerate(devices):
         if left[device]:
-            found[block] = device
+            devices_of[block] = device
             left[device] -= 1
     rest = iter(blocks_of(tuple(left)))
-    return [next(rest) if device < 0 else device for device in found]
+    return [next(rest) if device < 0 else device for device in devices_of]

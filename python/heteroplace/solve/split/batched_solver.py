@@ -150,8 +150,8 @@ class BatchedSplit:
         """Keep a plan if it fits and is the best so far; return its makespan."""
         times = simulate_steps(self.problem.native, steps, self.options.items)
         is_kept, makespan = fits(self.problem, times), times.makespan_ns
-        known = (makespan, note) if is_kept else (None, "overflows a memory")
-        self.candidates.append((name, *known))
+        outcome = (makespan, note) if is_kept else (None, "overflows a memory")
+        self.candidates.append((name, *outcome))
         if is_kept and (self.best_ns is None or makespan < self.best_ns):
             self.best, self.best_ns = steps, makespan
         return makespan
@@ -196,13 +196,13 @@ class BatchedSplit:
             node_problem(self.problem, nodes[0]), options, self.tolerance, self.is_divi
         )
         try:
-            found = inner.run()
+            result = inner.run()
         except InfeasibleError as err:
             self.candidates.append(("one node, replicated", None, f"left out: {err}"))
             return
-        if found.status == "interrupted":
+        if result.status == "interrupted":
             self._stop.set()
-        steps = replicated(self.problem, nodes, found.plan.steps, share)
+        steps = replicated(self.problem, nodes, result.plan.steps, share)
         makespan = self._offer("one node, replicated", steps, f"{share} items on each node")
         self._keep_layout(block, steps, makespan)
         self._report()
@@ -227,9 +227,9 @@ class BatchedSplit:
             self.candidates.append(("modules with barriers", None, "left out: too little time"))
             return
         chain = BatchedChain(self.problem, modules, self.options.items, block, symmetry)
-        known = [layout for _, layout in sorted(self._layouts, key=lambda entry: entry[0])]
+        layouts = [layout for _, layout in sorted(self._layouts, key=lambda entry: entry[0])]
         try:
-            chain.find_states(known, end)
+            chain.find_states(layouts, end)
             self._join_modules(chain, block, end)
         except TimeUpError:
             self.candidates.append(("modules with barriers", None, "left out: the time was up"))
@@ -252,10 +252,10 @@ class BatchedSplit:
         self.candidates.append(("modules with barriers", barrier_ns, note))
         if barrier_ns is None:
             return
-        found = self._search(chain.layout(), block, seed=0, evaluations=0, deadline=self._deadline)
-        if not found.violation:
-            makespan = self._offer("modules without barriers", found.steps)
-            self._layouts.append((makespan, found.layout))
+        layout = self._search(chain.layout(), block, seed=0, evaluations=0, deadline=self._deadline)
+        if not layout.violation:
+            makespan = self._offer("modules without barriers", layout.steps)
+            self._layouts.append((makespan, layout.layout))
             self._first_heat = _MODULE_HEAT
             self._report()
 
@@ -304,11 +304,11 @@ class BatchedSplit:
                 for seed in range(threads)
             ]
             try:
-                found = [future.result() for future in futures]
+                layouts = [future.result() for future in futures]
             except KeyboardInterrupt:
                 self._stop.set()
-                found = [future.result() for future in futures]
-        for end in found:
+                layouts = [future.result() for future in futures]
+        for end in layouts:
             if not end.violation:
                 note = f"{end.num_evaluations} layouts tried"
                 self._layouts.append((self._offer("annealing", end.steps, note), end.layout))
@@ -326,15 +326,15 @@ class BatchedSplit:
             if self.is_divi:
                 return
         if self.options.iterations is None and not self._is_done():
-            found = batched_lower_bound(
+            bound = batched_lower_bound(
                 self.problem,
                 self.options.items,
                 rounds=1 if self.is_divi else self.options.items,
                 time_limit_s=self._deadline.left_s(),
                 deadline=self._deadline,
             )
-            self.bound_ns = max(self.bound_ns, found.ns)
-            self.candidates.append(("bound", None, f"{found.ns} ns by {found.source}"))
+            self.bound_ns = max(self.bound_ns, bound.ns)
+            self.candidates.append(("bound", None, f"{bound.ns} ns by {bound.source}"))
 
     def _solve_whole(self) -> None:
         """The programme; where memory may be short, first with what every plan needs, which proves
@@ -374,15 +374,15 @@ class BatchedSplit:
         that of blocks may find plans that the one above misses."""
         options = replace(self.options, time_limit_s=self._deadline.left_s(), progress=None)
         try:
-            found = DiviSolver().solve(self.problem, options)
+            result = DiviSolver().solve(self.problem, options)
         except InfeasibleError as err:
             self.candidates.append((DiviSolver.name, None, f"left out: {err}"))
             return
-        if found.status == "interrupted":
+        if result.status == "interrupted":
             self._stop.set()
         if self.is_divi:
-            self.bound_ns = max(self.bound_ns, found.bound_ns)
-        self._offer(DiviSolver.name, found.plan.steps)
+            self.bound_ns = max(self.bound_ns, result.bound_ns)
+        self._offer(DiviSolver.name, result.plan.steps)
 
     def _plan(self, steps: tuple[Step, ...]) -> Plan:
         native, items = self.problem.native, self.options.items

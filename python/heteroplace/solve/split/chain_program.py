@@ -17,15 +17,15 @@ Times = Sequence[Mapping[Pair, int]]
 
 def forward(times: Times) -> list[dict[int, int]]:
     """For each boundary, from the begin to the end of the chain, the least time to each memory."""
-    found: list[dict[int, int]] = [{NO_END: 0}]
+    states: list[dict[int, int]] = [{NO_END: 0}]
     for module in times:
         ends: dict[int, int] = {}
         for (entry, exit_), time_ns in module.items():
-            if entry in found[-1]:
-                reached = found[-1][entry] + time_ns
+            if entry in states[-1]:
+                reached = states[-1][entry] + time_ns
                 ends[exit_] = min(reached, ends.get(exit_, reached))
-        found.append(ends)
-    return found
+        states.append(ends)
+    return states
 
 
 def backward(times: Times) -> list[dict[int, int]]:

@@ -199,12 +199,12 @@ def _topological(problem: Problem, order: Sequence[int]) -> list[int]:
     waiting = [len(before) for before in problem.graph.predecessors]
     ready = [(position[task], task) for task, count in enumerate(waiting) if count == 0]
     heapq.heapify(ready)
-    found = []
+    topological = []
     while ready:
         _, task = heapq.heappop(ready)
-        found.append(task)
+        topological.append(task)
         for after in problem.graph.successors[task]:
             waiting[after] -= 1
             if waiting[after] == 0:
                 heapq.heappush(ready, (position[after], after))
-    return found
+    return topological

@@ -51,7 +51,7 @@ def search_and_prove(
         What is proven already.
     """
     native = problem.native
-    found = search_plans(
+    end = search_plans(
         native,
         initial,
         max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
@@ -61,7 +61,7 @@ def search_and_prove(
         finds_bound=False,
     )
     fitting = [
-        native_plan for native_plan in (found.native_plan, *initial) if native_plan.violation == 0
+        native_plan for native_plan in (end.native_plan, *initial) if native_plan.violation == 0
     ]
     if not fitting:
         return Proof(None, bound_ns, False, 0.0)
@@ -90,8 +90,8 @@ def prove(
         formulation = formulate(
             problem, bound_ns, charges_tensors=is_static, deadline=effort.deadline
         )
-        known = schedule_of_steps(formulation, incumbent)
-        model = CpSatModel(formulation, known, effort.deadline)
+        known_schedule = schedule_of_steps(formulation, incumbent)
+        model = CpSatModel(formulation, known_schedule, effort.deadline)
     except TimeUpError:
         return Proof(tuple(incumbent), bound_ns, False, 0.0)
     end = stopper.solve(model.model, effort)
@@ -106,9 +106,9 @@ def prove(
     bound_ns = proven_ns(solver, bound_ns, model.horizon_ns)
     steps = tuple(incumbent)
     if status != cp_model.UNKNOWN:
-        found = steps_of_schedule(formulation, model.read(solver))
-        found_ns = simulate_steps(problem.native, found).makespan_ns
-        if found_ns < best_ns and not any(overflow(problem, found)):
-            steps, best_ns = found, found_ns
+        plan_steps = steps_of_schedule(formulation, model.read(solver))
+        found_ns = simulate_steps(problem.native, plan_steps).makespan_ns
+        if found_ns < best_ns and not any(overflow(problem, plan_steps)):
+            steps, best_ns = plan_steps, found_ns
     is_final = status == cp_model.OPTIMAL or bound_ns >= best_ns
     return Proof(steps, min(bound_ns, best_ns), is_final, used)

@@ -92,7 +92,7 @@ class ModuleBound:
         native_plan = heft(native, range(len(native.cluster.devices)))
         if native_plan.violation:
             limit = _EVALUATIONS_PER_TASK * len(self.relaxed.graph.tasks)
-            found = search_plans(
+            end = search_plans(
                 native,
                 [native_plan],
                 max_evaluations=limit,
@@ -100,7 +100,7 @@ class ModuleBound:
                 seed=0,
                 finds_bound=False,
             )
-            if found.was_interrupted:
+            if end.was_interrupted:
                 raise KeyboardInterrupt
-            native_plan = found.native_plan
+            native_plan = end.native_plan
         return None if native_plan.violation else native_plan

@@ -114,34 +114,38 @@ def _kept(parts: Sequence[_Labels], weights: np.ndarray) -> _Labels:
     used = np.concatenate([part.used for part in parts])
     order = np.lexsort((*used.T[::-1], times_ns))
     used = used[order]
-    kept = np.empty(0, np.int64)
+    kept_choices = np.empty(0, np.int64)
     for begin in range(0, len(order), _BLOCK):
         block = used[begin : begin + _BLOCK]
         # Of those before, and of the same block: a label that is dominated has one that is not.
-        among = np.concatenate((used[kept], block))
+        among = np.concatenate((used[kept_choices], block))
         is_below: np.ndarray = np.all(among[None] <= block[:, None], axis=2)
-        is_below[:, len(kept) :] &= np.tri(len(block), k=-1, dtype=bool)
-        kept = np.concatenate((kept, begin + np.nonzero(~np.any(is_below, axis=1))[0]))
-    if len(kept) > MAX_LABELS:
+        is_below[:, len(kept_choices) :] &= np.tri(len(block), k=-1, dtype=bool)
+        kept_choices = np.concatenate(
+            (kept_choices, begin + np.nonzero(~np.any(is_below, axis=1))[0])
+        )
+    if len(kept_choices) > MAX_LABELS:
         half = MAX_LABELS // 2
-        by_size = np.argsort(used[kept[half:]] @ weights, kind="stable")
-        kept = np.concatenate((kept[:half], kept[half:][np.sort(by_size[:half])]))
-    chosen = order[kept]
+        by_size = np.argsort(used[kept_choices[half:]] @ weights, kind="stable")
+        kept_choices = np.concatenate(
+            (kept_choices[:half], kept_choices[half:][np.sort(by_size[:half])])
+        )
+    chosen = order[kept_choices]
     return _Labels(
         times_ns[chosen],
-        used[kept],
+        used[kept_choices],
         np.concatenate([part.choices for part in parts])[chosen],
         np.concatenate([part.before for part in parts])[chosen],
     )
 
 
 def _choices(problem: Problem, plans: ModulePlans, held: _Bytes) -> list[_Choice]:
-    found = []
-    for pair, kept in plans.kept.items():
-        for local, time_ns in kept.items():
+    choices = []
+    for pair, kept_plans in plans.kept.items():
+        for local, time_ns in kept_plans.items():
             used = _used(problem, plans.module.steps(local), held)
-            found.append(_Choice(pair, time_ns, used, local))
-    return found
+            choices.append(_Choice(pair, time_ns, used, local))
+    return choices
 
 
 def _used(problem: Problem, steps: Sequence[Step], held: _Bytes) -> _Bytes:

@@ -64,8 +64,10 @@ class ModulePlans:
         native = free.problem.native
         initial = [heft(native, range(len(native.cluster.devices)))]
         if self.upper:
-            known = min(self.upper, key=lambda pair: (self.upper[pair][0], pair))
-            initial.append(native_plan_of(native, free.with_ends(known, self.upper[known][1])))
+            best_pair = min(self.upper, key=lambda pair: (self.upper[pair][0], pair))
+            initial.append(
+                native_plan_of(native, free.with_ends(best_pair, self.upper[best_pair][1]))
+            )
         self.spread(free, self._search(free, initial, effort))
         for pair in self.lower_ns:
             if effort.deadline.is_over():
@@ -84,7 +86,7 @@ class ModulePlans:
         until = effort.deadline
         if effort.deterministic_s is None:
             until = until.within(_FIRST_TRY_S)
-        found = search_plans(
+        end = search_plans(
             priced.problem.native,
             initial,
             max_evaluations=_FIRST_EVALUATIONS_PER_TASK * len(self.module.extent.tasks),
@@ -92,9 +94,9 @@ class ModulePlans:
             seed=effort.seed,
             finds_bound=False,
         )
-        if found.was_interrupted:
+        if end.was_interrupted:
             raise KeyboardInterrupt
-        return found.native_plan
+        return end.native_plan
 
     def spread(self, priced: ModuleProblem, native_plan: NativePlan) -> None:
         """Keep a plan of the module, and what it becomes if only its ends are moved."""
@@ -123,12 +125,12 @@ class ModuleSolve:
         """Search, then prove. Any thread."""
         priced = self.priced
         native = priced.problem.native
-        known = min(
+        best_pair = min(
             (ns + priced.price(pair), pair)
             for pair, (ns, _) in self.plans.upper.items()
             if priced.has(pair)
         )[1]
-        steps = priced.with_ends(known, self.plans.upper[known][1])
+        steps = priced.with_ends(best_pair, self.plans.upper[best_pair][1])
         bound = max(0, min(self._priced_bounds()))
         return search_and_prove(
             priced.problem, [native_plan_of(native, steps)], bound, effort, stopper
@@ -141,9 +143,9 @@ class ModuleSolve:
             return
         self.plans.spread(self.priced, native_plan_of(self.priced.problem.native, proof.steps))
         before = dict(self.plans.lower_ns)
-        for known in self.plans.lower_ns:
-            if self.priced.has(known):
-                self.plans.prove(known, proof.bound_ns - self.priced.price(known))
+        for pair in self.plans.lower_ns:
+            if self.priced.has(pair):
+                self.plans.prove(pair, proof.bound_ns - self.priced.price(pair))
         # By lifetime of tensors less may be provable than the best plan takes.
         self.plans.is_exhausted |= proof.is_final and self.plans.lower_ns == before
 

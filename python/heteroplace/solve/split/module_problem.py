@@ -45,17 +45,17 @@ class LocalModule:
         graph = self.problem.graph
         reads = {tensor for task in self.extent.tasks for tensor in graph.task_inputs[task]}
         entry = () if self.extent.entry is None else graph.task_outputs[self.extent.entry]
-        found = [tensor for tensor in entry if tensor in reads]
-        found.extend(sorted(t for t in reads if graph.tensors[t].producer is None))
+        tensor_ids = [tensor for tensor in entry if tensor in reads]
+        tensor_ids.extend(sorted(t for t in reads if graph.tensors[t].producer is None))
         for task in self.extent.tasks:
-            found.extend(graph.task_outputs[task])
-        return tuple(found)
+            tensor_ids.extend(graph.task_outputs[task])
+        return tuple(tensor_ids)
 
     @cached_property
     def num_entry_tensors(self) -> int:
         """How many of `tensors` the entry makes."""
-        made = [self.problem.graph.tensors[tensor].producer for tensor in self.tensors]
-        return 0 if self.extent.entry is None else made.count(self.extent.entry)
+        makers = [self.problem.graph.tensors[tensor].producer for tensor in self.tensors]
+        return 0 if self.extent.entry is None else makers.count(self.extent.entry)
 
     @cached_property
     def entries(self) -> tuple[int, ...]:
@@ -140,17 +140,17 @@ def split_steps(
     """
     module_of = {task: index for index, module in enumerate(modules) for task in module.tasks}
     exits = {module.exit for module in modules}
-    found: list[list[Step]] = [[] for _ in modules]
+    steps_of: list[list[Step]] = [[] for _ in modules]
     for step in steps:
         if isinstance(step, (Run, Collective)):
             index = module_of[step.task]
         else:
             assert isinstance(step, Copy)  # solvers load nothing
-            made = problem.graph.tensors[step.tensor].producer
+            maker = problem.graph.tensors[step.tensor].producer
             # Inputs are only copied where there is a host, and then all in the first module.
-            index = 0 if made is None else module_of[made] + (made in exits)
-        found[index].append(step)
-    return found
+            index = 0 if maker is None else module_of[maker] + (maker in exits)
+        steps_of[index].append(step)
+    return steps_of
 
 
 class ModuleProblem:

@@ -51,7 +51,7 @@ def pipelined(
     for size in promising_sizes(problem, options.items, most):
         if until.is_over():
             return
-        asked = replace(
+        options_of_batch = replace(
             options,
             objective=_THROUGHPUT,
             items=1,
@@ -59,17 +59,17 @@ def pipelined(
             time_limit_s=max(1e-3, share * deadline.left_s()),
             iterations=None if iterations is None else max(1, iterations // _ITERATIONS_SHARE),
         )
-        has_time = iterations is not None or asked.time_limit_s >= MIN_TO_PROVE_S
+        has_time = iterations is not None or options_of_batch.time_limit_s >= MIN_TO_PROVE_S
         solve = ThroughputSolver().solve if has_time else find_throughput
         try:
-            found = solve(batch_problem(problem, size), asked)
-            steps = dispatched(problem, found.plan.steps, options.items, size, until)
+            result = solve(batch_problem(problem, size), options_of_batch)
+            steps = dispatched(problem, result.plan.steps, options.items, size, until)
         except (InfeasibleError, SolverLimitError):
             continue
         except TimeUpError:
             return
         yield size, steps
-        if found.status == "interrupted":
+        if result.status == "interrupted":
             raise KeyboardInterrupt
 
 

@@ -271,10 +271,10 @@ class _Split:
         initial = self._native_plans()
         if len(inner.graph.tasks) == len(self._problem.graph.tasks):
             splits[0].add_plan(self._steps)
-            found = splits[0].barrier_plan()
-            if found is not None:
-                self._notes.append(("barriers", found[0], f"{len(found[1])} modules"))
-                initial.append(splits[0].without_barriers(found[1]))
+            plan = splits[0].barrier_plan()
+            if plan is not None:
+                self._notes.append(("barriers", plan[0], f"{len(plan[1])} modules"))
+                initial.append(splits[0].without_barriers(plan[1]))
         if not self._is_done():
             until = self._deadline
             if self._last_s and len(self._problem.graph.tasks) <= MAX_CPSAT_TASKS:

@@ -34,14 +34,14 @@ def combined_placements(
     share = np.cumsum(work + max(1.0, float(work.mean())) * 1e-3)
     share = (share - share[0]) / max(share[-1], 1.0)
     differ = (members[:, None, :] != members[None, :, :]).mean(axis=2)
-    found = []
+    placements = []
     for first in range(min(len(combination), _MAX_ORDERS)):
         order = _nearest_first(differ, first)
         ends = np.cumsum(weights[order]) / weights.sum()
         member = np.minimum(np.searchsorted(ends, share, side="right"), len(order) - 1)
         placement = members[np.array(order)[member], np.arange(members.shape[1])]
-        found.append(_with_groups(problem, placement))
-    return found
+        placements.append(_with_groups(problem, placement))
+    return placements
 
 
 def _nearest_first(differ: np.ndarray, first: int) -> list[int]:

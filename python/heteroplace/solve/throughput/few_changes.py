@@ -30,7 +30,7 @@ _MAX_MOVES = 12
 
 def with_few_changes(
     problem: Problem,
-    found: IntArray,
+    placement: IntArray,
     splits: Sequence[IntArray],
     limit_ns: int,
     is_over: Callable[[], bool] = lambda: False,
@@ -39,7 +39,7 @@ def with_few_changes(
 
     Parameters
     ----------
-    found
+    placement
         Device id of each task. [num_tasks]
     splits
         Placements from which to start.
@@ -48,13 +48,13 @@ def with_few_changes(
     is_over
         Whether the time is; it is asked before each move.
     """
-    num_trials = len(found) * len(problem.cluster.devices)
+    num_trials = len(placement) * len(problem.cluster.devices)
     if num_trials > MAX_TRIALS or any(group >= 0 for group in problem.native.task_group):
         return None
     balancing = _Balancing(problem, is_over)
     near = [balancing.balanced(split, limit_ns) for split in splits]
     fewest = min((one for one in near if one is not None), key=balancing.changes, default=None)
-    if fewest is None or balancing.changes(fewest) >= balancing.changes(found):
+    if fewest is None or balancing.changes(fewest) >= balancing.changes(placement):
         return None
     return fewest
 

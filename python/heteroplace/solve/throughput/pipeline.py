@@ -124,16 +124,16 @@ class _Run:
         """Splits along an order of the tasks, and all on one device."""
         native = self.problem.native
         count = len(self.problem.graph.tasks)
-        found: list[IntArray] = []
+        placements: list[IntArray] = []
         if count:
             share = _SPLIT_SHARE if self.options.iterations is None else 1.0
             deadline = Deadline.after(self.options.time_limit_s * share, self.begin)
-            found = contiguous_splits(native) + stage_splits(self.problem, deadline)
+            placements = contiguous_splits(native) + stage_splits(self.problem, deadline)
         for device in range(len(self.problem.cluster.devices)):
             # Of a graph without tasks these are the only placements.
             if (native.run_ns[:, device] != IMPOSSIBLE).all():
-                found.append(np.full(count, device, dtype=np.int64))
-        return found
+                placements.append(np.full(count, device, dtype=np.int64))
+        return placements
 
     def _score(self, placement: IntArray) -> Score | None:
         """None: it is not in stages, or a copy has no route."""
@@ -163,15 +163,15 @@ class _Run:
         reference = self.best_score[1] if self.best is not None else self._total_ns()
         limit = self._left_s() * (_MILP_SHARE if iterations is None else 1.0)
         engine = ChosenEngine(self.options)
-        found = solve_assignment(
+        assignment = solve_assignment(
             self.problem, reference, limit, nodes, is_contiguous=True, engine=engine
         )
-        if found.is_impossible:
+        if assignment.is_impossible:
             raise self._nothing(True)
-        self.staged_ns = max(self.staged_ns, found.bound_ns)
-        self.tried.append(("assignment", None, f"{engine.name}, bound {found.bound_ns} ns"))
-        if found.placement is not None:
-            self._offer(found.placement)
+        self.staged_ns = max(self.staged_ns, assignment.bound_ns)
+        self.tried.append(("assignment", None, f"{engine.name}, bound {assignment.bound_ns} ns"))
+        if assignment.placement is not None:
+            self._offer(assignment.placement)
         self._report("assignment")
 
     def _total_ns(self) -> int:
@@ -182,10 +182,10 @@ class _Run:
         """A bound of all placements, which is one of those in stages too."""
         reference = self.best_score[1] if self.best is not None else self._total_ns()
         limit = self._left_s() * (_PRICE_SHARE if self.options.iterations is None else 1.0)
-        found = price_bound(self.problem, reference, MAX_PRICE_EVALUATIONS, limit)
-        self.bound_ns = self.staged_ns = max(self.bound_ns, found.bound_ns)
-        if found.left_out:
-            self.tried.append((PRICES, None, found.left_out))
+        prices = price_bound(self.problem, reference, MAX_PRICE_EVALUATIONS, limit)
+        self.bound_ns = self.staged_ns = max(self.bound_ns, prices.bound_ns)
+        if prices.left_out:
+            self.tried.append((PRICES, None, prices.left_out))
         self._report("prices")
 
     def _move_borders(self) -> None:
@@ -229,9 +229,9 @@ class _Run:
     def _nothing(self, is_proven: bool) -> InfeasibleError:
         """The error where there is no plan; SolverLimitError unless that is proven."""
         graph, cluster = self.problem.graph, self.problem.cluster
-        found = "no plan exists" if is_proven else "no plan was found"
+        opening = "no plan exists" if is_proven else "no plan was found"
         return (InfeasibleError if is_proven else SolverLimitError)(
-            f"{found} for graph {graph.name!r} on cluster {cluster.name!r} with one contiguous "
+            f"{opening} for graph {graph.name!r} on cluster {cluster.name!r} with one contiguous "
             f"stage on each device that fits in memory and over its links. Use the solver "
             f"'throughput', which needs no stages, or give more memory or links"
             f"{'.' if is_proven else ', or more time.'}"

@@ -148,19 +148,19 @@ class _Model:
     def solve(self, engine: MipEngine, limits: MipLimits) -> Assignment:
         """See `solve_assignment`."""
         try:
-            found = engine.solve(self._program, limits, None)
+            end = engine.solve(self._program, limits, None)
         except SolverLicenceError:
             raise
         except SolverError:  # The engine gave up: nothing is known.
-            found = MipAnswer(None, -math.inf, LIMIT)
-        if found.status == INTERRUPTED:
+            end = MipAnswer(None, -math.inf, LIMIT)
+        if end.status == INTERRUPTED:
             raise KeyboardInterrupt
         bound_ns = 0
-        if math.isfinite(found.bound):
+        if math.isfinite(end.bound):
             # Loads are integers, so half a nanosecond more is taken off without loss.
-            bound_ns = max(0, math.ceil((found.bound - _BOUND_SLACK) * self._scale - 0.5))
-        placement = None if found.values is None else self._placement(found.values)
-        return Assignment(bound_ns, placement, found.status == INFEASIBLE)
+            bound_ns = max(0, math.ceil((end.bound - _BOUND_SLACK) * self._scale - 0.5))
+        placement = None if end.values is None else self._placement(end.values)
+        return Assignment(bound_ns, placement, end.status == INFEASIBLE)
 
     def _placement(self, values: np.ndarray) -> IntArray:
         return np.array(
@@ -261,14 +261,16 @@ class _Model:
     def _add_limits(self) -> None:
         for terms in self._busy:
             self._program.add_row([(self._item, 1.0), *((c, -v) for c, v in terms)], 0.0, math.inf)
-        kept = 0
+        staying = 0
         if self._cluster.host is not None:
-            kept = sum(
+            staying = sum(
                 self._graph.tensors[tensor].bytes
                 for tensor in {*self._graph.inputs, *self._graph.outputs}
             )
         for memory, terms in enumerate(self._used):
             base = (
-                kept / self._cluster.memories[memory].bytes if memory == self._cluster.host else 0
+                staying / self._cluster.memories[memory].bytes
+                if memory == self._cluster.host
+                else 0
             )
             self._program.add_row(terms, -math.inf, 1.0 - base)

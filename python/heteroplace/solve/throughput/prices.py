@@ -132,12 +132,12 @@ class _PriceSearch:
                     break
                 box *= 8.0
                 continue
-            found = self._evaluate(point)
+            evaluation = self._evaluate(point)
             evaluations += 1
-            if found >= value + 0.1 * gain:
-                if found >= value + 0.5 * gain:
+            if evaluation >= value + 0.1 * gain:
+                if evaluation >= value + 0.5 * gain:
                     box *= 1.5
-                center, value = point, found
+                center, value = point, evaluation
             else:
                 box *= 0.7
             self._forget(center)
@@ -183,10 +183,14 @@ class _PriceSearch:
         priced = np.arange(self._num_resources)
         entries = (np.zeros_like(priced), priced, np.ones(len(priced)))
         program.add_rows(np.ones(1), entries, is_equal=True)
-        found = linear_optimum(program)
-        if isinstance(found, LinearFailure):
+        optimum = linear_optimum(program)
+        if isinstance(optimum, LinearFailure):
             return center, -math.inf, np.zeros(len(planes))
-        return np.maximum(0.0, found.values[:size]), float(found.values[value]), found.multipliers
+        return (
+            np.maximum(0.0, optimum.values[:size]),
+            float(optimum.values[value]),
+            optimum.multipliers,
+        )
 
     def _forget(self, center: FloatArray) -> None:
         """Drop the planes that are farthest from binding at the center."""

@@ -107,15 +107,15 @@ def _crossing_bytes(
     for tensor in graph.tensors:
         if tensor.producer is None:
             continue
-        made = position[tensor.producer]
-        readers = sorted({position[task] for task in tensor.consumers} - {made})
+        maker = position[tensor.producer]
+        readers = sorted({position[task] for task in tensor.consumers} - {maker})
         if not readers:
             continue
         deadline.check()
         # Stages that hold the producer but not the last reader.
-        sent[: made + 1, made + 1 : readers[-1] + 1] += tensor.bytes
+        sent[: maker + 1, maker + 1 : readers[-1] + 1] += tensor.bytes
         # Stages that begin behind the producer: those with some reader, by the first of them.
-        begin = made + 1
+        begin = maker + 1
         for reader in readers:
             read[begin : reader + 1, reader + 1 :] += tensor.bytes
             begin = reader + 1
@@ -151,12 +151,12 @@ def _loads(problem: Problem, order: _Order, device: int) -> FloatArray:
 def _device_orders(problem: Problem, deadline: Deadline) -> list[tuple[int, ...]]:
     """Orders of the devices, one for all that differ by equal devices only."""
     cluster, run_ns = problem.cluster, problem.native.run_ns
-    known: dict[tuple[bytes, int], int] = {}
+    orders_of_times: dict[tuple[bytes, int], int] = {}
     kinds = []
     for device_id, device in enumerate(cluster.devices):
         kind = run_ns[:, device_id].tobytes(), cluster.memories[device.memory].bytes
-        kinds.append(known.setdefault(kind, len(known)))
-    if len(known) == 1:
+        kinds.append(orders_of_times.setdefault(kind, len(orders_of_times)))
+    if len(orders_of_times) == 1:
         return [tuple(range(len(kinds)))]
     seen = set()
     orders = []

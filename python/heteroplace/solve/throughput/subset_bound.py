@@ -85,14 +85,14 @@ def subset_bound(
     knapsack = SubsetKnapsack(problem.native)
     if not knapsack.has_copies:
         return SubsetBound(0, 0)
-    profit, found = _fastest_ns(knapsack), SubsetBound(0, 0)
+    profit, best = _fastest_ns(knapsack), SubsetBound(0, 0)
     for buckets in _BUCKETS:
         count = max(1, min(buckets, reference_ns, _MAX_ENTRIES // knapsack.num_states - 1))
         search = _ProfitSearch(knapsack, profit, -(-reference_ns // count), count)
-        more = search.run(max_evaluations - found.num_evaluations, deadline, should_stop)
-        bound_ns, profit = max(found.bound_ns, more.bound_ns), search.profit
-        found = SubsetBound(bound_ns, found.num_evaluations + more.num_evaluations)
-    return found
+        more = search.run(max_evaluations - best.num_evaluations, deadline, should_stop)
+        bound_ns, profit = max(best.bound_ns, more.bound_ns), search.profit
+        best = SubsetBound(bound_ns, best.num_evaluations + more.num_evaluations)
+    return best
 
 
 def _fastest_ns(knapsack: SubsetKnapsack) -> FloatArray:
@@ -128,7 +128,7 @@ class _ProfitSearch:
         evaluations, failures, shrink = 0, 0, 1.0
         ahead = max(1, round(_AHEAD * self._count))
         direction = np.zeros_like(self.profit)
-        kept = self.profit
+        best_profit = self.profit
         while evaluations < max_evaluations and failures < _MAX_FAILURES:
             total = float(self.profit.sum())
             if total <= 0 or time.perf_counter() >= deadline:
@@ -140,7 +140,7 @@ class _ProfitSearch:
             ruled_out = np.flatnonzero(most * (1 + SLACK) < self.profit.sum() * (1 - SLACK))
             reached = int(ruled_out[-1]) if len(ruled_out) else -1
             if reached > self._best:
-                self._best, failures, kept = reached, 0, self.profit
+                self._best, failures, best_profit = reached, 0, self.profit
             else:
                 failures += 1
             if self._best >= self._count or should_stop(self._bound_ns()):
@@ -149,7 +149,7 @@ class _ProfitSearch:
                 continue
             if failures and failures % _FAILURES_TO_NEAR == 0:
                 ahead, shrink = max(1, ahead // 2), shrink / 2
-                self.profit, direction = kept, np.zeros_like(kept)
+                self.profit, direction = best_profit, np.zeros_like(best_profit)
                 continue
             direction = _MEMORY * direction + (1 - _MEMORY) * (1.0 - taken)
             length = float(direction @ direction)
@@ -157,7 +157,7 @@ class _ProfitSearch:
                 break
             step = shrink * max(float(most[at]) - 1.0, _MIN_STEP) / length
             self.profit = np.maximum(0.0, self.profit + step * direction)
-        self.profit = kept
+        self.profit = best_profit
         return SubsetBound(self._bound_ns(), evaluations)
 
     def _bound_ns(self) -> int:
@@ -169,7 +169,7 @@ class _ProfitSearch:
         most = np.zeros(self._count + 1)
         taken = np.zeros(len(self.profit), dtype=np.int64)
         for number, members in enumerate(self._members.tolist()):
-            found = self._knapsack.evaluate(
+            evaluation = self._knapsack.evaluate(
                 number,
                 self.profit,
                 width_ns=self._width_ns,
@@ -177,10 +177,10 @@ class _ProfitSearch:
                 price_per_ns=float(self._price[number]),
                 at=at,
             )
-            most += members * found.most
-            taken += members * found.is_chosen
+            most += members * evaluation.most
+            taken += members * evaluation.is_chosen
             # What a ns is worth on these devices, for the next evaluation.
             self._price[number] = (
-                _PRICE_PART * float(found.most[at]) / (max(1, at) * self._width_ns)
+                _PRICE_PART * float(evaluation.most[at]) / (max(1, at) * self._width_ns)
             )
         return most, taken

@@ -155,15 +155,15 @@ class _Run:
             self._prove()
         ratio, iterations = least_gain_ratio(problem, self.options), self.options.iterations
         share = 1 - _CHANGES_SHARE if ratio and iterations is None else 1.0
-        found = self._improve(self.initial, self._left_s() * share, iterations)
-        if found.violation and not found.was_interrupted:
+        improvement = self._improve(self.initial, self._left_s() * share, iterations)
+        if improvement.violation and not improvement.was_interrupted:
             placed = OrderPlaceSolver().native_plan(problem).devices(len(problem.graph.tasks))
             repair_s = _REPAIR_S if self.is_proving else min(_REPAIR_S, self._left_s())
-            found = self._improve([placed, found.placement], repair_s, _REPAIR_MOVES)
-        if found.violation:
+            improvement = self._improve([placed, improvement.placement], repair_s, _REPAIR_MOVES)
+        if improvement.violation:
             raise no_placement_error(problem)
-        placement = self._shortest(self._with_few_changes(found.placement, ratio))
-        return self._result(placement, found.was_interrupted)
+        placement = self._shortest(self._with_few_changes(improvement.placement, ratio))
+        return self._result(placement, improvement.was_interrupted)
 
     def _list_schedules(self) -> list[IntArray]:
         """Placements by list schedulers and METIS; by METIS alone where there is time for little
@@ -191,12 +191,12 @@ class _Run:
         if not ratio or item_ns is None:
             return placement
         limit_ns = math.floor(item_ns * (1 + ratio))
-        found = with_few_changes(self.problem, placement, self.splits, limit_ns, self._is_over)
-        if found is None:
+        changed = with_few_changes(self.problem, placement, self.splits, limit_ns, self._is_over)
+        if changed is None:
             return placement
         note = f"instead of {item_ns} ns, within {ratio:.0%}"
-        self.tried.append((FEW_CHANGES, self._item_ns(found), note))
-        return found
+        self.tried.append((FEW_CHANGES, self._item_ns(changed), note))
+        return changed
 
     def _shortest(self, placement: IntArray) -> IntArray:
         """The placement of this time per item whose run of one item is the shortest; ties: it."""
@@ -282,13 +282,13 @@ class _Run:
         limit = self._left_s() * (_ASSIGNMENT_SHARE if iterations is None else 1.0)
         engine = ChosenEngine(self.options)
         reference_ns = self._reference_ns()
-        found = solve_assignment(self.problem, reference_ns, limit, nodes, engine=engine)
-        if found.is_impossible:
+        assignment = solve_assignment(self.problem, reference_ns, limit, nodes, engine=engine)
+        if assignment.is_impossible:
             raise no_placement_error(self.problem, is_proven=True)
-        self.bound_ns = max(self.bound_ns, found.bound_ns)
-        self.tried.append(("assignment", None, f"{engine.name}, bound {found.bound_ns} ns"))
-        if found.placement is not None:
-            self.initial.insert(0, found.placement)
+        self.bound_ns = max(self.bound_ns, assignment.bound_ns)
+        self.tried.append(("assignment", None, f"{engine.name}, bound {assignment.bound_ns} ns"))
+        if assignment.placement is not None:
+            self.initial.insert(0, assignment.placement)
         self._report("assignment")
 
     def _find_prices(self) -> None:
@@ -297,34 +297,34 @@ class _Run:
         # A budget in iterations is not cut short by the clock, save at the very end of the time.
         limit = self._left_s() * (_PRICE_SHARE if iterations is None else 1.0)
         best = self._best_ns()
-        found = price_bound(
+        prices = price_bound(
             problem,
             self._reference_ns(),
             MAX_PRICE_EVALUATIONS,
             limit,
             should_stop=lambda bound_ns: best is not None and best <= bound_ns,
         )
-        self.bound_ns = max(self.bound_ns, found.bound_ns)
-        if found.left_out:
-            self.tried.append((PRICES, None, found.left_out))
-        self.patterns = [placement for _, placement in found.combination]
-        self.initial = combined_placements(problem, found.combination) + self.initial
+        self.bound_ns = max(self.bound_ns, prices.bound_ns)
+        if prices.left_out:
+            self.tried.append((PRICES, None, prices.left_out))
+        self.patterns = [placement for _, placement in prices.combination]
+        self.initial = combined_placements(problem, prices.combination) + self.initial
         self._report("prices")
 
     def _find_subsets(self) -> None:
         """A bound above that of the prices, where copies occupy the devices."""
         iterations, best_ns = self.options.iterations, self._best_ns()
         limit = self._left_s() * (_SUBSET_SHARE if iterations is None else 1.0)
-        found = subset_bound(
+        bound = subset_bound(
             self.problem,
             self._reference_ns(),
             MAX_SUBSET_EVALUATIONS,
             limit,
             should_stop=lambda bound_ns: best_ns is not None and best_ns <= bound_ns,
         )
-        if found.num_evaluations:
-            self.bound_ns = max(self.bound_ns, found.bound_ns)
-            self.tried.append((SUBSETS, None, f"bound {found.bound_ns} ns"))
+        if bound.num_evaluations:
+            self.bound_ns = max(self.bound_ns, bound.bound_ns)
+            self.tried.append((SUBSETS, None, f"bound {bound.bound_ns} ns"))
             self._report(SUBSETS)
 
     def _improve(

@@ -111,10 +111,10 @@ def _panels(tiled: TiledProduct, b: te.Tensor) -> te.Tensor:
 
     def element(n: Any, panel: Any, at: Any, x: Any) -> Any:
         column = panel * tiled.width + x
-        found = widened(b[n, at, column], tiled.dtype)
+        value = widened(b[n, at, column], tiled.dtype)
         if tiled.columns % tiled.width == 0:
-            return found
-        return tir.if_then_else(column < tiled.columns, found, tir.const(0, tiled.dtype))
+            return value
+        return tir.if_then_else(column < tiled.columns, value, tir.const(0, tiled.dtype))
 
     return te.compute(shape, element, _PANELS)
 

@@ -87,17 +87,17 @@ def conv_tile(blocks: int, height: int, width: int, registers: int) -> Tile:
 def can_schedule_conv(outs: Any) -> bool:
     """Tell whether the result is in the blocks in which a convolution of one group is made."""
     outs = [outs] if isinstance(outs, te.Tensor) else outs
-    found: list[te.Tensor] = []
+    convolutions: list[te.Tensor] = []
 
     def visit(op: te.Operation) -> None:
         if op.tag == _TAG:
-            found.append(op.output(0))
+            convolutions.append(op.output(0))
 
     te_schedule = te.create_schedule([each.op for each in outs])
     traverse_inline(te_schedule, outs[0].op, visit)
-    if len(found) != 1 or len(outs) != 1:
+    if len(convolutions) != 1 or len(outs) != 1:
         return False
-    (conv,) = found
+    (conv,) = convolutions
     data, weights = conv.op.input_tensors
     channels, read = shape_of(data), shape_of(weights)
     is_of_one_group = channels[1] * channels[4] == read[1] * read[4]

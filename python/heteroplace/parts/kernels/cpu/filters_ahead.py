@@ -100,8 +100,8 @@ class _Asking:
         self._loops.pop()
         filters = self._read_by(node) if self._is_innermost else None
         self._is_innermost = False
-        asked = [] if filters is None else self._prefetches(node, filters)
-        return tir.SeqStmt([*asked, node]) if asked else None
+        prefetches = [] if filters is None else self._prefetches(node, filters)
+        return tir.SeqStmt([*prefetches, node]) if prefetches else None
 
     def _read_by(self, loop: tir.For) -> _Filters | None:
         """What an innermost loop of sums reads; None: it is of none, or reads several of them."""
@@ -200,5 +200,5 @@ def _variables(expression: tir.PrimExpr) -> list[tir.Var]:
 
 def _prefetch(buffer: tir.Buffer, place: tir.PrimExpr) -> tir.Stmt:
     address = tir.address_of(tir.BufferLoad(buffer, [place]))
-    asked = tir.call_intrin("int32", "tir.prefetch", address, _TO_READ, _SECOND_CACHE, _OF_DATA)
-    return tir.Evaluate(asked)
+    prefetch = tir.call_intrin("int32", "tir.prefetch", address, _TO_READ, _SECOND_CACHE, _OF_DATA)
+    return tir.Evaluate(prefetch)

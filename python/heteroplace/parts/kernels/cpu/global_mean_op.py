@@ -45,8 +45,8 @@ def GlobalMeans() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its 
             # The mean of integers is rounded as TVM says, and 64 bits want a factor of as many.
             if not is_blocked or str(old.checked_type.dtype) not in _DTYPES:
                 return new
-            made = global_mean(new.args[0])
-            return relay.Call(made.op, made.args, made.attrs, None, old.span)
+            mean = global_mean(new.args[0])
+            return relay.Call(mean.op, mean.args, mean.attrs, None, old.span)
 
         return rebuilt(function, rewrite, ops=_OPS)
 

@@ -33,8 +33,8 @@ def register_schedules() -> None:
     generic.softmax_strategy.register(OWN_KERNELS, _softmax)
     for name in _FOLDS:
         # That of each op is made of its compute and schedule when TVM is imported.
-        made = get_native_generic_func(f"{name}_strategy")
-        made.register(_fold_strategy(name), [OWN_KERNELS], allow_override=True)
+        function = get_native_generic_func(f"{name}_strategy")
+        function.register(_fold_strategy(name), [OWN_KERNELS], allow_override=True)
 
 
 def _depthwise(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
@@ -138,5 +138,5 @@ def is_tuned(outs: Any, target: tvm.target.Target) -> bool:
     workload = autotvm.task.get_workload(outs)
     if workload is None:
         return False
-    found = autotvm.task.DispatchContext.current.query(target, workload)
-    return not isinstance(found, FallbackConfigEntity)
+    configuration = autotvm.task.DispatchContext.current.query(target, workload)
+    return not isinstance(configuration, FallbackConfigEntity)

@@ -209,8 +209,8 @@ class TiledProduct(NamedTuple):
             return self.depth
         tiles = self.tiling().tiles
         most = max(most for least, most in _MAX_PLACES.items() if least <= tiles)
-        found = max(each for each in range(1, most + 1) if self.depth % each == 0)
-        return found if 3 * found >= most else self.depth
+        divisor = max(each for each in range(1, most + 1) if self.depth % each == 0)
+        return divisor if 3 * divisor >= most else self.depth
 
     @property
     def panels_together(self) -> int:
@@ -302,7 +302,7 @@ class TiledProduct(NamedTuple):
             if places < self.depth:
                 part, depth = stage.split(depth, places)
                 stage.reorder(part, t, panel, ty, tx, depth)
-            made = tile_intrinsic(
+            intrinsic = tile_intrinsic(
                 (tile, self.width, places),
                 lanes,
                 self.right_dtype,
@@ -310,7 +310,7 @@ class TiledProduct(NamedTuple):
                 is_part=places < self.depth,
                 tiles_of_panel=tiles if self.is_asked_for else 0,
             )
-            stage.tensorize(ty, made)
+            stage.tensorize(ty, intrinsic)
             return
         # In memory, but summed up in registers, by LLVM. To take them out of these by another copy
         # holds up the next tile until all that is stored has arrived.

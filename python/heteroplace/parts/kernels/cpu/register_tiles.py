@@ -197,8 +197,8 @@ class _Asking(NamedTuple):
         if not tiles:
             return cls(0, 0, 0)
         pages = _PAGES if tiles <= _FEW_TILES else 1
-        asked = -(-place_bytes // (tiles * pages))
-        return cls(pages, asked, depth * asked)
+        num_asked = -(-place_bytes // (tiles * pages))
+        return cls(pages, num_asked, depth * num_asked)
 
     @property
     def share(self) -> int:
@@ -262,7 +262,7 @@ def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
     register, num_registers = _REGISTERS[vector_bytes]
     sums = rows * vectors
     lefts = [f"${index}" for index in range(num_lefts)]
-    right, count, asked = (f"${num_lefts + index}" for index in range(3))
+    right, count, asked_place = (f"${num_lefts + index}" for index in range(3))
     result, left_stride, right_stride = (f"${2 * num_lefts + 6 + index}" for index in range(3))
 
     def held(index: int) -> str:
@@ -288,7 +288,7 @@ def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
         lines.append(f"prefetcht0 {_AHEAD * place_bytes + offset}({right})")
     for page in range(asking.pages):
         for offset in range(0, asking.bytes_, _LINE_BYTES):
-            lines.append(f"prefetcht1 {page * asking.between_pages + offset}({asked})")
+            lines.append(f"prefetcht1 {page * asking.between_pages + offset}({asked_place})")
     free = num_registers - sums - vectors
     for row in range(rows):
         factor = held(sums + vectors + row % free)
@@ -298,7 +298,7 @@ def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
             lines.append(f"vfmadd231ps {factor},{held(sums + vector)},{total}")
     step = left_stride if tile.is_left_transposed else f"$${_ITEM_BYTES}"
     lines += [f"add {step},{left}" for left in lefts]
-    lines += [f"add $${asking.bytes_},{asked}"] * (asking.bytes_ > 0)
+    lines += [f"add $${asking.bytes_},{asked_place}"] * (asking.bytes_ > 0)
     lines += [f"add {right_stride},{right}", f"dec {count}", "jnz 1b"]
     lines += [f"vmovups {held(each)},{vector_bytes * each}({result})" for each in range(sums)]
     return [*lines, "vzeroupper"]

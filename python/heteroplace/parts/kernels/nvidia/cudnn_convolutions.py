@@ -108,10 +108,12 @@ def convolution_of(function: relay.Function) -> Convolution | None:
         return None
     parameters = list(function.params)
     calls = [node for node in post_order(function.body) if isinstance(node, relay.Call)]
-    found = [call for call in calls if op_name(call) == "nn.conv2d"]
-    if len(found) != 1 or any(argument not in parameters for argument in found[0].args):
+    convolutions = [call for call in calls if op_name(call) == "nn.conv2d"]
+    if len(convolutions) != 1 or any(
+        argument not in parameters for argument in convolutions[0].args
+    ):
         return None
-    call = found[0]
+    call = convolutions[0]
     if not _is_plain(call):
         return None
     data, filters = (static_shape(argument.checked_type) for argument in call.args)

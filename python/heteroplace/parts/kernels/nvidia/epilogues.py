@@ -122,20 +122,20 @@ def activation_of(body: relay.Expr, end: relay.Expr) -> str | None:
 
 def _values(body: relay.Expr, end: relay.Expr) -> np.ndarray | None:
     """What `body` is where `end` is each of the points; None: that is not known."""
-    known: dict[relay.Expr, np.ndarray] = {end: _POINTS}
+    values: dict[relay.Expr, np.ndarray] = {end: _POINTS}
     for node in post_order(body):
-        if node in known:
+        if node in values:
             continue
         if isinstance(node, relay.Constant) and node.data.numpy().size == 1:
-            known[node] = node.data.numpy().astype("float64").reshape(())
-        elif isinstance(node, relay.Call) and all(argument in known for argument in node.args):
-            arguments = [known[argument] for argument in node.args]
+            values[node] = node.data.numpy().astype("float64").reshape(())
+        elif isinstance(node, relay.Call) and all(argument in values for argument in node.args):
+            arguments = [values[argument] for argument in node.args]
             if op_name(node) in _RESHAPES:
-                known[node] = arguments[0]
+                values[node] = arguments[0]
             elif op_name(node) in _SCALAR_OPS:
                 with np.errstate(all="ignore"):
-                    known[node] = _SCALAR_OPS[op_name(node)](*arguments)
-    return known.get(body)
+                    values[node] = _SCALAR_OPS[op_name(node)](*arguments)
+    return values.get(body)
 
 
 def op_name(node: relay.Expr) -> str:

@@ -85,7 +85,7 @@ def known_library_kernels(
             f"machine; place the model there, or with {library.option}='off'"
         )
     version = library_version(str(library_path()), library.symbols)
-    compiled, found = CompiledNetwork.of(network), dict[str, str]()
+    compiled, kernels = CompiledNetwork.of(network), dict[str, str]()
     allowed = allowed_devices(compiled.graph, cluster)
     with options.open_store() as store:
         for gpu in gpus:
@@ -96,14 +96,14 @@ def known_library_kernels(
                 if found_kernel is None or kernel.target.kind.name != "cuda":
                     continue
                 key = found_kernel.key(precision, kernel.target)
-                symbol = found.get(key) or chooser.symbol(found_kernel, kernel.op)
+                symbol = kernels.get(key) or chooser.symbol(found_kernel, kernel.op)
                 if symbol:
-                    found[key] = symbol
+                    kernels[key] = symbol
     if options.progress is not None:
         options.progress(
-            f"{len(found)} {library.kernel}s of {library.name} {version}, in {precision}"
+            f"{len(kernels)} {library.kernel}s of {library.name} {version}, in {precision}"
         )
-    return found
+    return kernels
 
 
 class _Chooser:
@@ -144,34 +144,34 @@ class _Chooser:
         times = time_algorithms(self._device.index, kernel, symbols)
         symbol = min(times, key=lambda each: times[each], default="")
         if self._store is not None:
-            found = json.dumps([self._kind, symbol]) if symbol else ""
+            name = json.dumps([self._kind, symbol]) if symbol else ""
             found_ns = times.get(symbol, 0)
             date = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
             rest = ("", 0, 0, date)
-            tuning = Tuning(digest, op, kernel.name, len(symbols), found, found_ns, *rest)
+            tuning = Tuning(digest, op, kernel.name, len(symbols), name, found_ns, *rest)
             with self._store.optional():
                 add_trials(self._store, self._place, tuning)
             self._kept[digest] = tuning
         return symbol
 
-    def _read(self, kept: Tuning, kernel: LibraryKernel) -> str:
+    def _read(self, tuning: Tuning, kernel: LibraryKernel) -> str:
         """The symbol that the store keeps of a kernel."""
-        if not kept.found:
+        if not tuning.found:
             return ""
         head = kernel.head(self._precision, self._version)
         try:
-            kind, symbol = json.loads(kept.found)
+            kind, symbol = json.loads(tuning.found)
         except (ValueError, TypeError) as err:
-            raise self._damaged(kept) from err
+            raise self._damaged(tuning) from err
         if kind != self._kind or not str(symbol).startswith(head):
-            raise self._damaged(kept)
+            raise self._damaged(tuning)
         return str(symbol)
 
-    def _damaged(self, kept: Tuning) -> CostStoreError:
+    def _damaged(self, tuning: Tuning) -> CostStoreError:
         path = "" if self._store is None else f"{self._store.path}: "
         return CostStoreError(
-            f"{path}the algorithm of {kept.op} {kept.shapes} is damaged; remove what was tuned: "
-            f"heteroplace costs forget --tuned"
+            f"{path}the algorithm of {tuning.op} {tuning.shapes} is damaged; remove what was "
+            f"tuned: heteroplace costs forget --tuned"
         )
 
 

@@ -63,8 +63,8 @@ def ScaleMaps() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its pa
         mapped: ExprMap[relay.Expr] = ExprMap()
 
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-            found = _scaled_weights(old)
-            return new if found is None else _with_scaled_map(old, *found, mapped)
+            scaled = _scaled_weights(old)
+            return new if scaled is None else _with_scaled_map(old, *scaled, mapped)
 
         return rebuilt(function, rewrite, mapped, _SCALED_OPS)
 
@@ -113,8 +113,8 @@ def _with_scaled_map(
         gate = gate.args[0]
     factor = mapped[gate]
     if _shape(gate) != shape:
-        made = relay.reshape(factor, shape)
-        factor = relay.Call(made.op, made.args, made.attrs, None, weights.span)
+        shaped = relay.reshape(factor, shape)
+        factor = relay.Call(shaped.op, shaped.args, shaped.attrs, None, weights.span)
     data = relay.Call(weights.op, [mapped[call.args[0]], factor], None, None, weights.span)
     return relay.Call(call.op, [data, constant], call.attrs, call.type_args, call.span)
 
@@ -152,8 +152,8 @@ def _computed_once(function: relay.Function) -> relay.Function:
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         if old in inner:  # what is of another task stays out of its kernel
             arguments = [
-                _ended(made) if _is_of_other_task(before, old) else made
-                for before, made in zip(old.args, new.args, strict=True)
+                _ended(argument) if _is_of_other_task(before, old) else argument
+                for before, argument in zip(old.args, new.args, strict=True)
             ]
             new = relay.Call(new.op, arguments, new.attrs, new.type_args, new.span)
         return _ended(new) if old in apart else new
@@ -189,14 +189,14 @@ def _is_layout_change(value: relay.Expr) -> bool:
 
 def _injective_before(values: set[relay.Expr]) -> set[relay.Expr]:
     """The values, and what FuseOps would compute with them."""
-    found: set[relay.Expr] = set()
+    exprs: set[relay.Expr] = set()
     stack = list(values)
     while stack:
         node = stack.pop()
-        if node not in found and _is_injective(node):
-            found.add(node)
+        if node not in exprs and _is_injective(node):
+            exprs.add(node)
             stack.extend(node.args)
-    return found
+    return exprs
 
 
 def _is_of_other_task(operand: relay.Expr, reader: relay.Call) -> bool:
@@ -206,8 +206,8 @@ def _is_of_other_task(operand: relay.Expr, reader: relay.Call) -> bool:
 def _ended(value: relay.Expr) -> relay.Expr:
     if is_op_call(value, "annotation.stop_fusion"):
         return value
-    made = relay.annotation.stop_fusion(value)
-    return relay.Call(made.op, made.args, made.attrs, None, value.span)
+    barrier = relay.annotation.stop_fusion(value)
+    return relay.Call(barrier.op, barrier.args, barrier.attrs, None, value.span)
 
 
 def _is_injective(value: relay.Expr) -> bool:

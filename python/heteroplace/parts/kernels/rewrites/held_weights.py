@@ -54,20 +54,22 @@ def _held_bytes(network: Network, cluster: Cluster) -> dict[str, tuple[int, int]
     by_text = {device.target: _narrow_target(device) for device in cluster.devices}
     targets = [target for target in by_text.values() if target is not None]
     saved = defaultdict[str, int](int)
-    known: dict[relay.Constant, int] = {}
+    narrow_bytes: dict[relay.Constant, int] = {}
     counted: set[tuple[str, relay.Constant]] = set()
     for call in post_order(network.mod["main"].body):
         constant = weights_of(call) if isinstance(call, relay.Call) else None
         if constant is None:
             continue
-        if constant not in known:
-            known[constant] = _saved_bytes(constant, targets)
+        if constant not in narrow_bytes:
+            narrow_bytes[constant] = _saved_bytes(constant, targets)
         task = task_of_span(call) or ""
-        if known[constant] and (task, constant) not in counted:
+        if narrow_bytes[constant] and (task, constant) not in counted:
             counted.add((task, constant))
-            saved[task] += known[constant]
-    found = {task.name: task.weight_bytes for task in network.graph.tasks if task.name in saved}
-    return {name: (wide, wide - saved[name]) for name, wide in found.items()}
+            saved[task] += narrow_bytes[constant]
+    weight_bytes = {
+        task.name: task.weight_bytes for task in network.graph.tasks if task.name in saved
+    }
+    return {name: (wide, wide - saved[name]) for name, wide in weight_bytes.items()}
 
 
 def _saved_bytes(constant: relay.Constant, targets: Sequence[tvm.target.Target]) -> int:

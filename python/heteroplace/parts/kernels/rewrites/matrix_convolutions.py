@@ -44,15 +44,15 @@ class _Rewriter:
 
     def rewrite(self, old: relay.Expr, new: relay.Expr) -> relay.Expr:
         name = op_name(old)
-        found = None
+        product = None
         if name == "nn.conv2d":
-            found = self._product(old)
+            product = self._product(old)
         elif name is not None and self._matrices:
-            found = self._elementwise(name, old)
-        if found is None:
+            product = self._elementwise(name, old)
+        if product is None:
             return new
-        self._matrices[old] = found
-        return _spanned(relay.reshape(found[0], _shape(old)), old)
+        self._matrices[old] = product
+        return _spanned(relay.reshape(product[0], _shape(old)), old)
 
     def _product(self, old: relay.Call) -> tuple[relay.Expr, Shape] | None:
         if not _has_filters_of_an_element(old):
@@ -62,15 +62,15 @@ class _Rewriter:
         num_out = len(filters)
         if groups == 1 and height * width == 1:
             data = self._as_matrix(old.args[0], (n, channels), old)
-            made = relay.nn.dense(data, relay.const(filters[:, :, 0, 0]), units=num_out)
-            return _spanned(made, old), (n, num_out)
+            product = relay.nn.dense(data, relay.const(filters[:, :, 0, 0]), units=num_out)
+            return _spanned(product, old), (n, num_out)
         if 1 < groups < max(channels, num_out) and n == 1:
             shape = groups, channels // groups, height * width
             data = self._as_matrix(old.args[0], shape, old)
             left = relay.const(filters.reshape(groups, num_out // groups, channels // groups))
             shape = groups, num_out // groups, height * width
-            made = relay.nn.batch_matmul(left, data, transpose_b=False)
-            return _spanned(made, old), shape
+            product = relay.nn.batch_matmul(left, data, transpose_b=False)
+            return _spanned(product, old), shape
         return None
 
     def _elementwise(self, name: str, old: relay.Call) -> tuple[relay.Expr, Shape] | None:
@@ -83,10 +83,10 @@ class _Rewriter:
         operands = []
         for operand in old.args:
             if isinstance(operand, relay.Constant):
-                made = _constant_for(operand, whole, shapes[0])
-                if made is None:
+                constant = _constant_for(operand, whole, shapes[0])
+                if constant is None:
                     return None
-                operands.append(made)
+                operands.append(constant)
             elif _shape(operand) == whole:
                 operands.append(self._as_matrix(operand, shapes[0], old))
             else:

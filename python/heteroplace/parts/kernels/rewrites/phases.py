@@ -43,8 +43,8 @@ def ConvolvePhases() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names i
 
     def run(function: relay.Function) -> relay.Function:
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-            made = _by_phases(old, new.args[0]) if _may_have_phases(old) else None
-            return new if made is None else made
+            phases = _by_phases(old, new.args[0]) if _may_have_phases(old) else None
+            return new if phases is None else phases
 
         return rebuilt(function, rewrite, ops=_OPS)
 
@@ -96,8 +96,8 @@ def _by_phases(old: relay.Call, data: relay.Expr) -> relay.Expr | None:
     strides = [int(each) for each in old.attrs.strides]
     befores = [int(each) for each in old.attrs.padding[:2]]
     rows, columns = (
-        _Axis(size, extent, stride, before, made)
-        for size, extent, stride, before, made in zip(
+        _Axis(size, extent, stride, before, output_extent)
+        for size, extent, stride, before, output_extent in zip(
             shape[2:], kernel, strides, befores, result[2:], strict=True
         )
     )
@@ -177,9 +177,9 @@ def _layouts(
     """Blocks of channels stay, if each block is of one phase."""
     layout = "NCHW"
     given = new_layouts[0].name if new_layouts else ""
-    found = _BLOCKED.fullmatch(given)
-    if found is not None:
+    match = _BLOCKED.fullmatch(given)
+    if match is not None:
         channels = static_shape(old_types[0])[1] // (int(attrs["rows"]) * int(attrs["columns"]))
-        layout = layout if channels % int(found[1]) else given
-    made = tvm.tir.layout(layout)
-    return InferCorrectLayoutOutput([made], [made], attrs)
+        layout = layout if channels % int(match[1]) else given
+    layouts = tvm.tir.layout(layout)
+    return InferCorrectLayoutOutput([layouts], [layouts], attrs)

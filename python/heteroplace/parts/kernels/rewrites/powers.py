@@ -30,18 +30,18 @@ def Powers() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passe
     """Return the pass. Types are not inferred."""
 
     def run(function: relay.Function) -> relay.Function:
-        made = ExprSet(function.params)
+        new_exprs = ExprSet(function.params)
 
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
             exponent = _exponent(old)
             if exponent is not None:
                 value = reduce(relay.multiply, [new.args[0]] * exponent)
-                new = with_span(value, made, old.span)
+                new = with_span(value, new_exprs, old.span)
             elif is_op_call(old, "variance") and not old.attrs.unbiased:
-                new = with_span(_variance(old, *new.args), made, old.span)
+                new = with_span(_variance(old, *new.args), new_exprs, old.span)
             elif _is_norm_of_roots(old):
-                new = with_span(_norm(old, new.args[0]), made, old.span)
-            made.add(new)
+                new = with_span(_norm(old, new.args[0]), new_exprs, old.span)
+            new_exprs.add(new)
             return new
 
         return rebuilt(function, rewrite)

@@ -74,11 +74,11 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
         if has_product_library(target):
             return function
         is_own = not has_stock_kernels(target)
-        known = panels
-        if known is None and tvm.transform.PassContext.current().opt_level >= PACKING_LEVEL:
-            known = {}
+        own_panels = panels
+        if own_panels is None and tvm.transform.PassContext.current().opt_level >= PACKING_LEVEL:
+            own_panels = {}
         with target:
-            return _rewritten(function, known if is_own else None, is_tiled=is_own)
+            return _rewritten(function, own_panels if is_own else None, is_tiled=is_own)
 
     return function_pass("ReadWeightsInPlace", run, ops=_OPS)
 
@@ -86,17 +86,17 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
 def weights_of(call: relay.Call) -> relay.Constant | None:
     """Return the constant of a typed call on a CPU that is read in half precision if that is exact;
     None: there is none."""
-    found: relay.Expr | None = None
+    weights: relay.Expr | None = None
     if is_op_call(call, "take"):
-        found = call.args[0]
+        weights = call.args[0]
     elif is_op_call(call, "nn.batch_matmul") and _are_tiled(call):
-        found = call.args[1]
+        weights = call.args[1]
     else:
         operands = operands_of(call)
         if operands is not None:
-            (_, turns_a), (found, _) = (_untransposed(each, call) for each in operands)
-            found = None if turns_a else found
-    return found if isinstance(found, relay.Constant) else None
+            (_, turns_a), (weights, _) = (_untransposed(each, call) for each in operands)
+            weights = None if turns_a else weights
+    return weights if isinstance(weights, relay.Constant) else None
 
 
 def _rewritten(
@@ -109,10 +109,10 @@ def _rewritten(
             return _tiled(old, new, mapped, panels) if is_tiled else new
         if is_op_call(old, "take") and panels is not None:
             return _looked_up(old, new, panels)
-        found = operands_of(old)
-        if found is None:
+        operands = operands_of(old)
+        if operands is None:
             return new
-        (a, turns_a), (b, turns_b) = (_untransposed(each, old) for each in found)
+        (a, turns_a), (b, turns_b) = (_untransposed(each, old) for each in operands)
         if isinstance(b, relay.Constant) and panels is not None and not turns_a:
             columns = static_shape(old.checked_type)[1]
             weights = _in_panels(b, turns_b, panels)
@@ -179,8 +179,8 @@ def _narrow_matrices(
 
     if not is_transposed:
         return _read_as(constant, "", lambda matrices: matrices, panels), False
-    found = _read_as(constant, "transposed", untransposed, panels)
-    return found, found.data.dtype == constant.data.dtype
+    narrow = _read_as(constant, "transposed", untransposed, panels)
+    return narrow, narrow.data.dtype == constant.data.dtype
 
 
 def _looked_up(old: relay.Call, new: relay.Call, panels: Panels) -> relay.Expr:
@@ -206,16 +206,16 @@ def _read_as(
     key = constant.data.handle.contents.data, purpose, str(target)
     if key not in panels:
         array = constant.data.numpy()
-        made = np.ascontiguousarray(laid(narrowed(array, target)))
-        is_same = made is array
-        panels[key] = constant, constant if is_same else relay.const(made, str(made.dtype))
+        laid_out = np.ascontiguousarray(laid(narrowed(array, target)))
+        is_same = laid_out is array
+        panels[key] = constant, constant if is_same else relay.const(laid_out, str(laid_out.dtype))
     return panels[key][1]
 
 
 def _untransposed(operand: MatrixOperand, reader: relay.Call) -> MatrixOperand:
     """An operand before it is transposed, if that is done by the task of its reader."""
-    found = operand.before()
-    return found if task_of_span(operand.value) == task_of_span(reader) else operand
+    inner = operand.before()
+    return inner if task_of_span(operand.value) == task_of_span(reader) else operand
 
 
 def _spanned(call: relay.Call, old: relay.Call) -> relay.Call:

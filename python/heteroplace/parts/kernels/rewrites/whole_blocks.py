@@ -250,15 +250,15 @@ class _Padding:
 
     def _cut(self, value: relay.Expr, before: relay.Expr, reader: relay.Call) -> relay.Expr:
         channels = self._values[before].shape[1]
-        made = relay.strided_slice(value, (0,), (channels,), (1,), axes=(1,))
-        return relay.Call(made.op, made.args, made.attrs, None, reader.span)
+        sliced = relay.strided_slice(value, (0,), (channels,), (1,), axes=(1,))
+        return relay.Call(sliced.op, sliced.args, sliced.attrs, None, reader.span)
 
 
 def _with_zeros(value: relay.Expr, more: Sequence[int], reader: relay.Call) -> relay.Expr:
     if isinstance(value, relay.Constant):
         return relay.const(np.pad(value.data.numpy(), [(0, each) for each in more]))
-    made = relay.nn.pad(value, [(0, each) for each in more])
-    return relay.Call(made.op, made.args, made.attrs, None, reader.span)
+    padded = relay.nn.pad(value, [(0, each) for each in more])
+    return relay.Call(padded.op, padded.args, padded.attrs, None, reader.span)
 
 
 def _with_arguments(call: relay.Call, arguments: Sequence[relay.Expr]) -> relay.Call:

@@ -132,8 +132,8 @@ def with_plain_sums(call: relay.Call, plain: PlainFilters) -> relay.Call:
     if not any(is_op_call(node, WINOGRAD_OP) for node in nodes):
         return call
     rebuild(nodes, mapped, rewrite)
-    made = relay.Function(params, mapped[function.body], None, [], function.attrs)
-    typed = relay.transform.InferType()(tvm.IRModule.from_expr(made))["main"]
+    rebuilt_function = relay.Function(params, mapped[function.body], None, [], function.attrs)
+    typed = relay.transform.InferType()(tvm.IRModule.from_expr(rebuilt_function))["main"]
     return relay.Call(typed, operands, call.attrs, call.type_args, call.span)
 
 
@@ -141,7 +141,7 @@ def _plain_call(
     old: relay.Call, data: relay.Expr, filters: relay.Var
 ) -> tuple[tvm.ir.Op, list[relay.Expr], tvm.ir.Attrs]:
     blocks, _, _, _, data_lanes, lanes = static_shape(filters.type_annotation)
-    made = relay.nn.contrib_conv2d_nchwc(
+    convolution = relay.nn.contrib_conv2d_nchwc(
         data,
         filters,
         padding=[int(each) for each in old.attrs["padding"]],
@@ -152,7 +152,7 @@ def _plain_call(
         out_layout=f"NCHW{lanes}c",
         out_dtype="float32",
     )
-    return made.op, list(made.args), made.attrs
+    return convolution.op, list(convolution.args), convolution.attrs
 
 
 def _address(constant: relay.Constant) -> int:
@@ -186,7 +186,7 @@ def _is_plain(call: relay.Call) -> bool:
     layouts = [_BLOCKED.fullmatch(str(each)) for each in (attrs.data_layout, attrs.out_layout)]
     if None in layouts or len(attrs.padding) != 4:
         return False
-    data_lanes, lanes = (int(found[1]) for found in layouts if found is not None)
+    data_lanes, lanes = (int(match[1]) for match in layouts if match is not None)
     shape = static_shape(filters.checked_type)
     return (
         str(attrs.kernel_layout) == f"OIHW{data_lanes}i{lanes}o"
@@ -204,5 +204,5 @@ def _is_tuned(call: relay.Call, data: tuple[int, ...], filters: tuple[int, ...])
     sizes: list[Any] = [tuple(map(int, each)) for each in (attrs.strides, attrs.padding)]
     layouts = str(attrs.data_layout), str(attrs.out_layout)
     dilation = tuple(map(int, attrs.dilation))
-    made = topi.x86.conv2d_NCHWc(*tensors, *sizes, dilation, *layouts, "float32")
-    return is_tuned([made], target)
+    convolution = topi.x86.conv2d_NCHWc(*tensors, *sizes, dilation, *layouts, "float32")
+    return is_tuned([convolution], target)

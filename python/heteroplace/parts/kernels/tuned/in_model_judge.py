@@ -50,7 +50,7 @@ class Judged:
 def judge(
     network: Network,
     cluster: Cluster,
-    found: Mapping[str, str],
+    candidates: Mapping[str, str],
     store: CostStore,
     place: TunedPlace,
     say: Callable[[str], None] = lambda line: None,
@@ -61,7 +61,7 @@ def judge(
     ----------
     cluster
         Of CPUs with one target, all in this machine, without twins.
-    found
+    candidates
         Traces by digest; what the store keeps of other functions stays.
 
     Raises
@@ -70,7 +70,7 @@ def judge(
         See `profile_network`.
     """
     sums: dict[str, dict[int, SumsNs]] = {}
-    left = dict(found)
+    left = dict(candidates)
     for _ in range(2):
         if not left:
             break
@@ -84,11 +84,11 @@ def judge(
             # What the next placement asks for: both sides as they were in the same minutes.
             store.add_many(in_turns.items())
             break
-    known = find_tunings(store, place)
-    for digest, trace in found.items():
+    stored = find_tunings(store, place)
+    for digest, trace in candidates.items():
         own_ns, tuned_ns = widest(sums.get(digest, {}))
         # One that was kept before stays, unless it is the one that is not faster now.
-        if digest in left or known[digest].kept in ("", trace):
+        if digest in left or stored[digest].kept in ("", trace):
             keep_schedule(store, place, digest, left.get(digest, ""), own_ns, tuned_ns)
     return Judged(sums, tuple(left))
 

@@ -19,10 +19,10 @@ def known_tunings(options: CostOptions, cluster: Cluster) -> dict[str, str]:
     CostStoreError
         The store cannot be used, or what it holds is damaged.
     """
-    found: dict[str, str] = {}
+    tunings: dict[str, str] = {}
     with options.open_store() as store:
         if store is None:
-            return found
+            return tunings
         places: dict[TunedPlace, None] = {}
         for device in cluster.devices:
             if device.kind == "cpu" and not missing_devices(cluster, [device.name]):
@@ -31,5 +31,5 @@ def known_tunings(options: CostOptions, cluster: Cluster) -> dict[str, str]:
             for place in places:
                 for digest, tuning in find_tunings(store, place).items():
                     if tuning.kept:
-                        found.setdefault(digest, tuning.kept)
-    return found
+                        tunings.setdefault(digest, tuning.kept)
+    return tunings

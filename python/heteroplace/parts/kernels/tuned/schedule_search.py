@@ -92,19 +92,19 @@ def searched_kernels(
 ) -> list[Searched]:
     """Return what there is to search, the costliest first; nothing is drawn yet."""
     calls = bench.compiled.calls(bench.cluster, bench.placement)
-    known = find_tunings(store, place)
+    stored = find_tunings(store, place)
     first: dict[str, KernelCall] = {}
     for call in calls.calls:
         first.setdefault(call.kernel, call)
-    found = []
+    searches = []
     for each in times:
         kernel = calls.kernels[each.symbol]
         assert kernel.function is not None  # it was lowered here
-        tuning = known.get(tuning_digest(kernel.function))
+        tuning = stored.get(tuning_digest(kernel.function))
         best = tuning.found if tuning is not None else ""
         min_ns = each.min_ns(peaks)
-        found.append(Searched(each, kernel, first[each.symbol], min_ns, tuning, best))
-    return found
+        searches.append(Searched(each, kernel, first[each.symbol], min_ns, tuning, best))
+    return searches
 
 
 def search(
@@ -147,11 +147,11 @@ def _round(
     """Measure some schedules of a kernel beside ours and the best so far."""
     if chosen.schedules is None:
         assert chosen.own.function is not None
-        found = Schedules.of(chosen.own.function, chosen.own.target, num_cores)
-        if found is None:
+        schedules = Schedules.of(chosen.own.function, chosen.own.target, num_cores)
+        if schedules is None:
             chosen.why_not = NO_SPACE
             return
-        chosen.schedules = found
+        chosen.schedules = schedules
     trials = _drawn(bench, chosen)
     chosen.rounds += 1
     if not trials:
@@ -184,13 +184,13 @@ def _drawn(bench: TrialBench, chosen: Searched) -> list[Trial]:
     assert chosen.schedules is not None
     before = chosen.known.trials if chosen.known is not None else 0
     seed = int(chosen.digest[:_SEED_DIGITS], 16) + before + chosen.trials + chosen.rounds
-    found: list[Trial] = []
+    trials: list[Trial] = []
     draws = itertools.islice(chosen.schedules.draw(seed, chosen.best), 2 * TRIALS_OF_ROUND)
     for schedule in draws:
-        trial = bench.trial(chosen.own, schedule, f"trial_{len(found)}")
+        trial = bench.trial(chosen.own, schedule, f"trial_{len(trials)}")
         if trial is not None and trial.trace not in chosen.seen:
             chosen.seen.add(trial.trace)
-            found.append(trial)
-        if len(found) == TRIALS_OF_ROUND:
+            trials.append(trial)
+        if len(trials) == TRIALS_OF_ROUND:
             break
-    return found
+    return trials

@@ -85,16 +85,18 @@ class TrialBench:
             libraries: list[KernelLibrary | None] = [compile_kernels(kernels)] * len(kernels)
         except LoweringError:  # of some of them, but not of ours
             libraries = [compile_kernels(kernels[:1]), *map(_library_of, kernels[1:])]
-        found: list[PlanProgram | None] = []
+        programs: list[PlanProgram | None] = []
         for kernel, library in zip(kernels, libraries, strict=True):
             if library is None:
-                found.append(None)
+                programs.append(None)
                 continue
             own = replace(calls, kernels={kernel.symbol: kernel})
             one = replace(call, kernel=kernel.symbol, workspace=kernel.workspace)
             alone = CompiledKernels(only_calls(own, [one]), library)
-            found.append(serial_program(alone, self.compiled.graph, self.cluster, self.placement))
-        return found
+            programs.append(
+                serial_program(alone, self.compiled.graph, self.cluster, self.placement)
+            )
+        return programs
 
 
 def _library_of(kernel: Kernel) -> KernelLibrary | None:
@@ -106,9 +108,9 @@ def _library_of(kernel: Kernel) -> KernelLibrary | None:
 
 
 def _in_place_of(own: Kernel, functions: object, symbol: str) -> Kernel:
-    made = finished(functions, own.function, own.target)
-    workspace = kernel_workspace(made, is_cpu=True)
-    return replace(own, symbol=symbol, functions=made, workspace=workspace)
+    kernel = finished(functions, own.function, own.target)
+    workspace = kernel_workspace(kernel, is_cpu=True)
+    return replace(own, symbol=symbol, functions=kernel, workspace=workspace)
 
 
 def _first_ns(program: PlanProgram | None) -> int | None:

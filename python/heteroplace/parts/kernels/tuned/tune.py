@@ -95,9 +95,9 @@ def tune_network(network: Network, cluster: Cluster, options: TuneOptions) -> Tu
     except KeyboardInterrupt:
         was_interrupted = True
     judging = time.perf_counter()
-    known = find_tunings(options.store, place)
-    found = {each.digest: each.best for each in kernels if _is_promising(each, known)}
-    judged = judge(network, part, found, options.store, place, options.say)
+    stored = find_tunings(options.store, place)
+    best_by_digest = {each.digest: each.best for each in kernels if _is_promising(each, stored)}
+    judged = judge(network, part, best_by_digest, options.store, place, options.say)
     end = time.perf_counter()
     return TuneReport(
         outlook,
@@ -159,10 +159,10 @@ def _outlook(
     return outlook, TrialBench(compiled, cluster, placement)
 
 
-def _is_promising(each: Searched, known: Mapping[str, Tuning]) -> bool:
+def _is_promising(each: Searched, stored: Mapping[str, Tuning]) -> bool:
     """Say whether the best schedule of a kernel is to be measured in place: alone it is about as
     fast as ours, or, if it was not measured now, it is in use or was never judged."""
-    tuning = known.get(each.digest)
+    tuning = stored.get(each.digest)
     if tuning is None or not each.best:
         return False
     if each.trials:

@@ -45,12 +45,12 @@ def tensor_program(function: relay.Function, target: tvm.target.Target) -> tvm.I
     """
     try:
         with target:
-            found = lower_to_primfunc(function, target)
+            lowered = lower_to_primfunc(function, target)
     except (RuntimeError, ValueError, TypeError, AttributeError):
         return None  # as `segment_calls._lower`: TVM fails by all of these where it knows no way
-    if found is None:
+    if lowered is None:
         return None
-    return tvm.IRModule({_ENTRY: found.with_attr("global_symbol", _ENTRY)})
+    return tvm.IRModule({_ENTRY: lowered.with_attr("global_symbol", _ENTRY)})
 
 
 def tuned_functions(

@@ -68,10 +68,10 @@ class Schedules:
         if program is None:
             return None
         try:
-            found = cls(program, target, num_cores)
+            schedules = cls(program, target, num_cores)
         except _FAULTS:
             return None
-        return found if found._designs else None
+        return schedules if schedules._designs else None
 
     def draw(self, seed: int, best: str = "") -> Iterator[tvm.tir.Schedule]:
         """Yield schedules without end, or until the draws fail.
@@ -92,10 +92,10 @@ class Schedules:
             if trace is None:
                 design = chance.choice(self._designs)
                 trace = tvm.tir.schedule.Trace(design.insts, {})
-            found = self._finished(trace, chance)
-            num_failures = num_failures + 1 if found is None else 0
-            if found is not None:
-                yield found
+            schedule = self._finished(trace, chance)
+            num_failures = num_failures + 1 if schedule is None else 0
+            if schedule is not None:
+                yield schedule
 
     def _changed(self, best: str, chance: random.Random) -> Any:
         """A change of a schedule; None: that which was drawn has none."""
@@ -147,11 +147,11 @@ def _context(program: tvm.IRModule, target: tvm.target.Target, space: Any) -> An
 
     It must live as long as they do.
     """
-    made = meta_schedule.TuneContext.__new__(meta_schedule.TuneContext)
+    tune_context = meta_schedule.TuneContext.__new__(meta_schedule.TuneContext)
     about = (program, target, space, None, "main", 1, 1, None)
-    made.__init_handle_by_constructor__(_ffi_api.TuneContext, *about)
-    _ffi_api.TuneContextInitialize(made)
-    return made
+    tune_context.__init_handle_by_constructor__(_ffi_api.TuneContext, *about)
+    _ffi_api.TuneContextInitialize(tune_context)
+    return tune_context
 
 
 def _seed(chance: random.Random) -> int:

@@ -137,12 +137,12 @@ class TuneReport:
         if len(tried) > max_rows:
             lines.append(f"... and {len(tried) - max_rows} kernels")
         trials = sum(each.trials for each in self.kernels)
-        kept = [each for each in self.kernels if each.is_kept]
+        kept_kernels = [each for each in self.kernels if each.is_kept]
         how = "interrupted after" if self.was_interrupted else "in"
         lines.append(
             f"{trials} schedules of {sum(each.trials > 0 for each in self.kernels)} of "
             f"{len(self.kernels)} kernels measured {how} {self.search_s:.0f} s (the network before "
-            f"and after: {self.measure_s:.0f} s); {len(kept)} kept, which gain "
+            f"and after: {self.measure_s:.0f} s); {len(kept_kernels)} kept, which gain "
             f"{format_ns(self.gain_ns)} of {format_ns(self.outlook.total_ns)} on "
             f"{self.outlook.device}"
         )

@@ -262,5 +262,5 @@ def round_to_bfloat16(call: OnnxCall) -> relay.Expr:
     upper = relay.right_shift(bits, const(16, "uint32"))
     last = relay.bitwise_and(upper, const(1, "uint32"))
     rounded = relay.add(relay.add(bits, const(0x7FFF, "uint32")), last)
-    kept = relay.bitwise_and(rounded, const(0xFFFF0000, "uint32"))
-    return relay.where(relay.isnan(data), data, relay.reinterpret(kept, "float32"))
+    high_bits = relay.bitwise_and(rounded, const(0xFFFF0000, "uint32"))
+    return relay.where(relay.isnan(data), data, relay.reinterpret(high_bits, "float32"))

@@ -262,9 +262,9 @@ def _scatter_mode(call: OnnxCall) -> str:
 def _from_front(call: OnnxCall, index: int, size: int) -> relay.Expr:
     """Return positions counted from the front, of operand `index` that may count from the back."""
     indices, dtype = call.operand(index), call.dtype(index)
-    known = constant_value(indices, call.params)
-    if known is not None:
-        return const(np.where(known < 0, known + size, known), dtype)
+    constant = constant_value(indices, call.params)
+    if constant is not None:
+        return const(np.where(constant < 0, constant + size, constant), dtype)
     # The kernel, too, takes negative indices to count from the back.
     shifted = relay.maximum(relay.add(indices, const(size, dtype)), const(0, dtype))
     return relay.where(relay.less(indices, const(0, dtype)), shifted, indices)
@@ -322,9 +322,11 @@ def eye_like(call: OnnxCall) -> relay.Expr:
     its diagonal leaves."""
     rows, columns = call.shape(0)
     check_table(rows * columns, "its result")
-    asked = int(call.number("dtype", 0))
+    type_code = int(call.number("dtype", 0))
     offset = min(max(int(call.number("k", 0)), -rows), columns)
-    return const(np.eye(rows, columns, offset), dtype_name(asked) if asked else call.dtype(0))
+    return const(
+        np.eye(rows, columns, offset), dtype_name(type_code) if type_code else call.dtype(0)
+    )
 
 
 def sizes(call: OnnxCall) -> relay.Expr | None:
@@ -350,10 +352,10 @@ def expand(call: OnnxCall) -> relay.Expr | None:
     shape = constant_value(call.operand(1), call.params)
     if shape is None:
         return None
-    own, asked = list(call.shape(0)), [int(size) for size in shape]
-    rank = max(len(own), len(asked))
-    own, asked = ([1] * (rank - len(sizes)) + sizes for sizes in (own, asked))
+    own, target = list(call.shape(0)), [int(size) for size in shape]
+    rank = max(len(own), len(target))
+    own, target = ([1] * (rank - len(sizes)) + sizes for sizes in (own, target))
     return relay.broadcast_to(
         call.operand(0),
-        [size if other == 1 else other for size, other in zip(own, asked, strict=True)],
+        [size if other == 1 else other for size, other in zip(own, target, strict=True)],
     )

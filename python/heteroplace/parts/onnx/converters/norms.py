@@ -61,11 +61,13 @@ def layer_normalization(call: OnnxCall) -> relay.expr.TupleWrapper:
     """Convert LayerNormalization: (y, mean, 1 / deviation), the latter of the type `stash_type`."""
     operands = tvm_onnx.onnx_input()
     operands.extend(call.operands)
-    found = tvm_onnx.LayerNormalization._impl_v17(operands, call.attributes, call.params)
-    result, *statistics = found.astuple().fields
+    normalised = tvm_onnx.LayerNormalization._impl_v17(operands, call.attributes, call.params)
+    result, *statistics = normalised.astuple().fields
     dtype = dtype_name(int(call.number("stash_type", 1)))
-    kept = [one if dtype_of(one) == dtype else relay.cast(one, dtype) for one in statistics]
-    return relay.expr.TupleWrapper(relay.Tuple([result, *kept]), 3)
+    cast_statistics = [
+        one if dtype_of(one) == dtype else relay.cast(one, dtype) for one in statistics
+    ]
+    return relay.expr.TupleWrapper(relay.Tuple([result, *cast_statistics]), 3)
 
 
 def mean_variance_normalization(call: OnnxCall) -> relay.Expr:

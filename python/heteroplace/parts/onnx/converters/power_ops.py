@@ -28,12 +28,12 @@ def power(call: OnnxCall) -> relay.Expr | None:
     dtype, own = call.dtype(0), call.dtype(1)
     if "float" in dtype and dtype in (own, _WIDE):
         return None
-    known = constant_value(exponent, call.params)
+    value = constant_value(exponent, call.params)
     if "float" in dtype:
-        if known is not None and _holds(dtype, known):
+        if value is not None and _holds(dtype, value):
             return None
-    elif "float" not in own or (known is not None and _holds("int64", known)):
-        return _integer_power(call, known)
+    elif "float" not in own or (value is not None and _holds("int64", value)):
+        return _integer_power(call, value)
     wide = relay.power(relay.cast(base, _WIDE), relay.cast(exponent, _WIDE))
     return relay.cast(wide, dtype)
 
@@ -46,21 +46,21 @@ def _holds(dtype: str, values: Array) -> bool:
         return bool((values.astype(dtype).astype(values.dtype) == values).all())
 
 
-def _integer_power(call: OnnxCall, known: Array | None) -> relay.Expr:
+def _integer_power(call: OnnxCall, value: Array | None) -> relay.Expr:
     """Return an integer to the power of a whole number."""
     base, dtype = call.operand(0), call.dtype(0)
     shape = call.shape(0)
     has_its_shape = np.broadcast_shapes(shape, call.shape(1)) == shape
-    if known is not None and known.size == 1 and has_its_shape:
-        count = int(known.item())
+    if value is not None and value.size == 1 and has_its_shape:
+        count = int(value.item())
         if 1 <= count <= _MAX_FACTORS:
             return reduce(relay.multiply, [base] * count)
     exponent = relay.cast(call.operand(1), "int64")
-    return _counted_product(base, dtype, exponent, known)
+    return _counted_product(base, dtype, exponent, value)
 
 
 def _counted_product(
-    base: relay.Expr, dtype: str, exponent: relay.Expr, known: Array | None
+    base: relay.Expr, dtype: str, exponent: relay.Expr, value: Array | None
 ) -> relay.Expr:
     """Multiply as many factors as the exponent says along an axis of its own.
 
@@ -73,15 +73,15 @@ def _counted_product(
     odd = relay.bitwise_and(count, const(1, "int64"))
     count = relay.where(relay.greater(count, bits), relay.add(bits, odd), count)
     most = _BITS + 1
-    if known is not None:
-        most = max(1, int(min(most, np.abs(known).max(initial=0))))
+    if value is not None:
+        most = max(1, int(min(most, np.abs(value).max(initial=0))))
     factors = relay.where(
         relay.less(const(np.arange(most), "int64"), relay.expand_dims(count, -1)),
         relay.expand_dims(base, -1),
         one,
     )
     product = relay.prod(factors, axis=-1)
-    if known is not None and (known >= 0).all():
+    if value is not None and (value >= 0).all():
         return product
     # 1 / x is whole for 1 and -1 only; onnxruntime makes this number of an infinite one.
     infinite = const(np.iinfo(dtype).min, dtype)

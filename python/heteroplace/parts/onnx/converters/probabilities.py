@@ -60,8 +60,8 @@ def _loss(call: OnnxCall, logarithms: relay.Expr) -> relay.Expr:
         labels = relay.where(is_ignored, const(0, call.dtype(1)), labels)
     if call.has(2):
         weights = relay.take(call.operand(2), labels, axis=0)
-    found = relay.squeeze(relay.gather(logarithms, 1, relay.expand_dims(labels, 1)), [1])
-    losses = relay.multiply(relay.negative(found), weights)
+    chosen = relay.squeeze(relay.gather(logarithms, 1, relay.expand_dims(labels, 1)), [1])
+    losses = relay.multiply(relay.negative(chosen), weights)
     if ignored is not None:
         losses, weights = (
             relay.where(is_ignored, const(0, dtype), each) for each in (losses, weights)

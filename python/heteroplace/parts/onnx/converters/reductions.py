@@ -41,8 +41,12 @@ def _converter(reduce: Reduce, empty: float, before: Map | None, after: Map | No
         keepdims = bool(call.number("keepdims", 1))
         data = call.operand(0) if before is None else before(call.operand(0))
         if 0 in shape:
-            kept = [1 if i in axes else size for i, size in enumerate(shape)]
-            left = kept if keepdims else [size for i, size in enumerate(shape) if i not in axes]
+            reduced_shape = [1 if i in axes else size for i, size in enumerate(shape)]
+            left = (
+                reduced_shape
+                if keepdims
+                else [size for i, size in enumerate(shape) if i not in axes]
+            )
             data = const(np.full(left, _identity(empty, call.dtype(0))), call.dtype(0))
         elif axes:
             data = reduce(data, axes, keepdims)

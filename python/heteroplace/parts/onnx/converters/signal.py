@@ -73,8 +73,8 @@ def transform(data: relay.Expr, axis: int, matrix: Floats, dtype: str) -> relay.
     size, parts, size_after, parts_after = matrix.shape
     weights = matrix.reshape(size * parts, size_after * parts_after).T
     product = relay.nn.dense(rows, const(weights, "float64"))
-    kept = [shape[i] for i in others]
-    unfolded = relay.reshape(product, [*kept, size_after, parts_after])
+    other_sizes = [shape[i] for i in others]
+    unfolded = relay.reshape(product, [*other_sizes, size_after, parts_after])
     order = [*others, axis, rank - 1]
     back = relay.transpose(unfolded, [order.index(i) for i in range(rank)])
     return relay.cast(back, dtype)

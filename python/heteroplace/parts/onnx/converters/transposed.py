@@ -63,8 +63,8 @@ def conv_transpose(call: OnnxCall) -> relay.Expr:
             relay.split(operand, groups, 0 if operand is weight else 1)
             for operand in (data, weight)
         ]
-        made = [convolution(parts[0][i], parts[1][i], 1) for i in range(groups)]
-        result = relay.concatenate(made, 1)
+        convolutions = [convolution(parts[0][i], parts[1][i], 1) for i in range(groups)]
+        result = relay.concatenate(convolutions, 1)
     if any(axis.zeros for axis in axes):
         added = [(0, 0), (0, 0), *((0, axis.zeros) for axis in axes)]
         result = relay.nn.pad(result, added, pad_value=const(0, call.dtype(0)))

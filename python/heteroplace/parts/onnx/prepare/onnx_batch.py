@@ -54,7 +54,9 @@ class FreeBatch:
                 f"{self.where}: no input leaves its first size free, which is the batch; leave "
                 f"batch out, or export the model with dynamic axes"
             )
-        found = {name: tuple(shape) for name, shape in self.given.items() if name not in self.names}
+        shapes = {
+            name: tuple(shape) for name, shape in self.given.items() if name not in self.names
+        }
         faults = []
         for value in true_inputs(self.model.graph):
             if value.name not in self.names:
@@ -66,10 +68,10 @@ class FreeBatch:
                     f"input '{value.name}' has other free sizes than its rows. Give "
                     f"input_shapes={{'{value.name}': (-1, ...)}} with its {len(dims)} sizes"
                 )
-            found[value.name] = (rows, *rest)
+            shapes[value.name] = (rows, *rest)
         if faults:
             raise FrontendError(f"{self.where}: {listed(faults, '; ')}")
-        return found
+        return shapes
 
     def check_alike_for_all(self) -> None:
         """Raise FrontendError, naming the nodes, if the model may do another thing for one row."""
@@ -114,15 +116,15 @@ def free_batch(
 
 def _unlike_for_one(graph: GraphProto) -> list[NodeProto]:
     makers = {name: node for node in all_nodes(graph) for name in node.output if name}
-    found = []
+    unlike = []
     for node in all_nodes(graph):
         if node.op_type == "Squeeze":
             has_axes = any(attribute.name == "axes" for attribute in node.attribute)
             if not has_axes and len([name for name in node.input if name]) < 2:
-                found.append(node)
+                unlike.append(node)
         elif node.op_type in ("If", "Loop") and _reads_sizes(list(node.input), makers):
-            found.append(node)
-    return found
+            unlike.append(node)
+    return unlike
 
 
 def _reads_sizes(names: list[str], makers: Mapping[str, NodeProto]) -> bool:

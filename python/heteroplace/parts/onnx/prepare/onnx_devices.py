@@ -49,12 +49,12 @@ def read_devices(path: str | os.PathLike[str]) -> dict[str, str]:
     if not _HAS_DEVICES:
         return {}
     listed = {each.name: _names(each) for each in model.configuration}
-    found = {}
+    devices = {}
     for node in model.graph.node:
         device = _device_of(node, listed, os.fspath(path))
         if device is not None:
-            found[node_name(node)] = device
-    return found
+            devices[node_name(node)] = device
+    return devices
 
 
 def _names(configuration: Any) -> list[str]:
@@ -120,9 +120,9 @@ def annotate(
             continue
         devices, tasks = where[node_name(node)]
         count += 1
-        kept = [each for each in node.metadata_props if each.key not in (_DEVICE, _TASK)]
+        other_props = [each for each in node.metadata_props if each.key not in (_DEVICE, _TASK)]
         del node.metadata_props[:]
-        node.metadata_props.extend(kept)
+        node.metadata_props.extend(other_props)
         node.metadata_props.add(key=_DEVICE, value="+".join(devices))
         node.metadata_props.add(key=_TASK, value=",".join(tasks))
         del node.device_configurations[:]
@@ -166,13 +166,13 @@ def _places(solution: Solution) -> dict[str, tuple[dict[str, None], dict[str, No
     graph, cluster = solution.graph, solution.cluster
     devices = solution.plan.devices_of_tasks(len(graph.tasks))
     of_device = base_names(cluster)
-    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    places: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for index, task in enumerate(graph.tasks):
         for layer in layers_of(task):
-            names, tasks = found.setdefault(layer, ({}, {}))
+            names, tasks = places.setdefault(layer, ({}, {}))
             names.update((of_device[device], None) for device in devices[index])
             tasks[task.name] = None
-    return found
+    return places
 
 
 def _load(path: str | os.PathLike[str]) -> ModelProto:

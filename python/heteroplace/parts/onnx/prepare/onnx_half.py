@@ -66,34 +66,34 @@ def _amount(sizes: list[int], kind: str) -> str:
 
 def _weights(model: ModelProto) -> list[tuple[str, int, int]]:
     """(name, element type, number of elements) of each."""
-    found = [(tensor.name, tensor) for tensor in model.graph.initializer]
+    named_tensors = [(tensor.name, tensor) for tensor in model.graph.initializer]
     for node in model.graph.node:
         if node.op_type == "Constant":
             tensors = [each.t for each in node.attribute if each.HasField("t")]
-            found += [(node.output[0], tensor) for tensor in tensors]
-    return [(name, each.data_type, int(np.prod(each.dims))) for name, each in found]
+            named_tensors += [(node.output[0], tensor) for tensor in tensors]
+    return [(name, each.data_type, int(np.prod(each.dims))) for name, each in named_tensors]
 
 
 def _readers(model: ModelProto) -> dict[str, list[tuple[NodeProto, int]]]:
     """By name of a value the nodes that read it, and as which operand."""
-    found: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
+    readers: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
     for node in model.graph.node:
         for position, name in enumerate(node.input):
-            found[name].append((node, position))
-    return found
+            readers[name].append((node, position))
+    return readers
 
 
 def _other_readers(name: str, readers: dict[str, list[tuple[NodeProto, int]]]) -> set[str]:
     """Op types that read a weight, and do not hold it in two bytes."""
-    found: set[str] = set()
+    other_readers: set[str] = set()
     waiting = [name]
     for value in waiting:  # values that are appended are visited too
         for node, position in readers.get(value, ()):
             if node.op_type in _MOVING and position == 0:
                 waiting += node.output
             elif _HOLDING.get(node.op_type) != position or _is_scaled(node):
-                found.add(node.op_type)
-    return found
+                other_readers.add(node.op_type)
+    return other_readers
 
 
 def _is_scaled(node: NodeProto) -> bool:

@@ -265,14 +265,16 @@ def _number_encoder(node: NodeProto, reads: bool, strings: _Vocabulary) -> bool:
 
 def _replace(node: NodeProto, changes: dict[str, tuple[str, object] | None]) -> None:
     """Drop attributes of a node (None), or put others in their place."""
-    kept = [
+    remaining = [
         AttributeProto.FromString(attribute.SerializeToString())
         for attribute in node.attribute
         if attribute.name not in changes
     ]
-    kept += [helper.make_attribute(*change) for change in changes.values() if change is not None]
+    remaining += [
+        helper.make_attribute(*change) for change in changes.values() if change is not None
+    ]
     del node.attribute[:]
-    node.attribute.extend(kept)
+    node.attribute.extend(remaining)
 
 
 def _attribute(node: NodeProto, name: str) -> Any:

@@ -87,17 +87,17 @@ def parse_file(path: Path) -> ModelProto:
 
 
 def _check_values_are_produced(graph: GraphProto, where: str) -> None:
-    known = {tensor.name for tensor in graph.initializer}
-    known |= {tensor.values.name for tensor in graph.sparse_initializer}
-    known |= {value.name for value in graph.input}
+    names = {tensor.name for tensor in graph.initializer}
+    names |= {tensor.values.name for tensor in graph.sparse_initializer}
+    names |= {value.name for value in graph.input}
     faults = []
     for node in graph.node:
         for name in node.input:
-            if name and name not in known:
+            if name and name not in names:
                 faults.append(f"{describe_node(node)} reads '{name}'")
-        known.update(node.output)
+        names.update(node.output)
     for output in graph.output:
-        if output.name not in known:
+        if output.name not in names:
             faults.append(f"the graph output '{output.name}'")
     if faults:
         raise FrontendError(
@@ -165,8 +165,10 @@ def set_input_values(
     faults, tensors = [], []
     for name, value in input_values.items():
         if name not in inputs:
-            known = listed(inputs)
-            faults.append(f"input_values names '{name}', which is no input; those are {known}")
+            input_names = listed(inputs)
+            faults.append(
+                f"input_values names '{name}', which is no input; those are {input_names}"
+            )
             continue
         array = _in_type_of(inputs[name], value)
         fault = _value_fault(inputs[name], array)

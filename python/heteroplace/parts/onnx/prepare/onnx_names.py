@@ -38,10 +38,10 @@ def check_names(model: ModelProto, where: str) -> None:
     inputs = Counter(value.name for value in graph.input)
     constants = Counter(tensor.name for tensor in graph.initializer)
     constants.update(tensor.values.name for tensor in graph.sparse_initializer)
-    made = Counter(name for node in graph.node for name in node.output if name)
+    counts = Counter(name for node in graph.node for name in node.output if name)
     # An initialiser may be the default of an input.
-    twice = [name for uses in (inputs, constants, made) for name in uses if uses[name] > 1]
-    twice += [name for name in made if name in inputs or name in constants]
+    twice = [name for uses in (inputs, constants, counts) for name in uses if uses[name] > 1]
+    twice += [name for name in counts if name in inputs or name in constants]
     if twice:
         shown = ", ".join(f"'{printable(name, kept='')}'" for name in twice[:_MAX_NAMES])
         raise FrontendError(

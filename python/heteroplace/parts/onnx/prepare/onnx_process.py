@@ -81,8 +81,8 @@ def evaluate(model: ModelProto) -> np.ndarray | None:
         (value,) = run_on_model("evaluate", model.SerializeToString()).graph.initializer
     except RefusedModelError:
         return None
-    found: np.ndarray = numpy_helper.to_array(value)
-    return found
+    array: np.ndarray = numpy_helper.to_array(value)
+    return array
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,9 @@ def _without_weights(model: ModelProto) -> bytes:
 def _with_weights(model: ModelProto, source: ModelProto) -> ModelProto:
     """Put the initialisers of `source` back, in their order; definitions may have added others."""
     large = {tensor.name for tensor in source.graph.initializer if _is_large(tensor)}
-    known = {tensor.name for tensor in source.graph.initializer}
+    names = {tensor.name for tensor in source.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in large]
-    added = [tensor for tensor in model.graph.initializer if tensor.name not in known]
+    added = [tensor for tensor in model.graph.initializer if tensor.name not in names]
     result = ModelProto(ir_version=model.ir_version)
     result.opset_import.extend(model.opset_import)
     result.functions.extend(model.functions)

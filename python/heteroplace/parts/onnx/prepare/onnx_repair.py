@@ -187,19 +187,19 @@ def bypass_identity(model: ModelProto) -> list[str]:
     graph = model.graph
     outputs = {output.name for output in graph.output}
     renamed: dict[str, str] = {}
-    kept = []
+    remaining = []
     for node in graph.node:
         for position, name in enumerate(node.input):
             node.input[position] = renamed.get(name, name)
         if node.op_type == "Identity" and node.output[0] not in outputs:
             renamed[node.output[0]] = node.input[0]
         else:
-            kept.append(node)
+            remaining.append(node)
     has_subgraphs = any(attribute.HasField("g") for n in graph.node for attribute in n.attribute)
     if not renamed or has_subgraphs:  # a subgraph may use the old names
         return []
     del graph.node[:]
-    graph.node.extend(kept)
+    graph.node.extend(remaining)
     return [f"removed {len(renamed)} Identity nodes"]
 
 
@@ -278,9 +278,9 @@ def _attribute(node: NodeProto, name: str) -> Any:
 
 
 def _drop_attribute(node: NodeProto, name: str) -> None:
-    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    remaining = [attribute for attribute in node.attribute if attribute.name != name]
     del node.attribute[:]
-    node.attribute.extend(kept)
+    node.attribute.extend(remaining)
 
 
 def _is_zero(model: ModelProto, name: str) -> bool:

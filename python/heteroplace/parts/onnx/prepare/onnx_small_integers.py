@@ -67,8 +67,8 @@ def widen_small_integers(model: ModelProto) -> list[str]:
             if _type(value) in _WIDE:
                 value.type.tensor_type.elem_type = _WIDE[_type(value)]
                 ports.append(f"{kind} '{value.name}'")
-    told = f"; so are {', '.join(ports)}" if ports else ""
-    return [f"integers of 4 or 2 bits are stored in 8 bits{told}"]
+    ports_text = f"; so are {', '.join(ports)}" if ports else ""
+    return [f"integers of 4 or 2 bits are stored in 8 bits{ports_text}"]
 
 
 def _types(model: ModelProto) -> Iterator[int]:

@@ -170,14 +170,16 @@ def _data_fault(tensor: TensorProto) -> str | None:
     if tensor.HasField("raw_data"):
         if name == "STRING":
             return "has texts as raw data"
-        found, expected = len(tensor.raw_data), _num_bytes(tensor)
-        return None if found == expected else f"has {found} bytes, {shape} needs {expected}"
-    found = len(getattr(tensor, _FIELDS.get(name, "int32_data")))
+        num_bytes, expected = len(tensor.raw_data), _num_bytes(tensor)
+        return None if num_bytes == expected else f"has {num_bytes} bytes, {shape} needs {expected}"
+    num_bytes = len(getattr(tensor, _FIELDS.get(name, "int32_data")))
     if name in ("COMPLEX64", "COMPLEX128"):
         count *= 2
     # Elements of less than a byte may be packed, several to an entry.
     packed = _num_bytes(tensor) if name != "STRING" and _BITS[name] < 8 else count
-    return None if found in (count, packed) else f"has {found} elements, {shape} needs {count}"
+    return (
+        None if num_bytes in (count, packed) else f"has {num_bytes} elements, {shape} needs {count}"
+    )
 
 
 def _check_total(tensors: Sequence[TensorProto], where: str) -> None:

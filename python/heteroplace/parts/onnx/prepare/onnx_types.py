@@ -77,5 +77,5 @@ def _types_in(node: NodeProto) -> Iterator[int]:
 
 
 def _name(data_type: int) -> str:
-    known = data_type in TensorProto.DataType.values()
-    return TensorProto.DataType.Name(data_type).lower() if known else f"type {data_type}"
+    is_known = data_type in TensorProto.DataType.values()
+    return TensorProto.DataType.Name(data_type).lower() if is_known else f"type {data_type}"

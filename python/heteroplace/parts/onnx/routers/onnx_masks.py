@@ -134,44 +134,50 @@ class _Rows:
         sizes = self._sizes.get(source.input[0])
         if sizes is None or len(sizes) != 1 or sizes[0] is None:
             raise _Unproven(f"it finds positions in {_shown(sizes)}, not in one number per row")
-        found = _Dispatch(source, source.input[0], sizes[0])
+        dispatch = _Dispatch(source, source.input[0], sizes[0])
         whole = {source.output[0]}  # [1, n]
-        found.dropped.update(whole)
+        dispatch.dropped.update(whole)
         for node in self.order:
             reads = set(node.input)
-            if node is source or not reads & (whole | found.flat | found.column | set(found.rows)):
+            if node is source or not reads & (
+                whole | dispatch.flat | dispatch.column | set(dispatch.rows)
+            ):
                 continue
-            if self._outputs & (reads & (whole | found.flat | found.column | set(found.rows))):
+            if self._outputs & (
+                reads & (whole | dispatch.flat | dispatch.column | set(dispatch.rows))
+            ):
                 raise _Unproven("rows or positions are an output of the model")
-            if not self._is_alias(node, found, whole):
-                self._take(node, found)
-        named = whole | found.flat | found.column | set(found.rows)
-        if self._outputs & (named - {name for node in found.sinks for name in node.output}):
+            if not self._is_alias(node, dispatch, whole):
+                self._take(node, dispatch)
+        named = whole | dispatch.flat | dispatch.column | set(dispatch.rows)
+        if self._outputs & (named - {name for node in dispatch.sinks for name in node.output}):
             raise _Unproven("rows or positions are an output of the model")
-        if not found.sinks:
+        if not dispatch.sinks:
             raise _Unproven("nothing is scattered to its positions")
-        return found
+        return dispatch
 
-    def _is_alias(self, node: NodeProto, found: _Dispatch, whole: set[str]) -> bool:
+    def _is_alias(self, node: NodeProto, dispatch: _Dispatch, whole: set[str]) -> bool:
         """Take a node that gives the positions another shape; False: it is none."""
         kind, first = node.op_type, node.input[0]
-        if kind in ("Identity", "Cast") and first in whole | found.flat | found.column:
-            target = next(names for names in (whole, found.flat, found.column) if first in names)
+        if kind in ("Identity", "Cast") and first in whole | dispatch.flat | dispatch.column:
+            target = next(
+                names for names in (whole, dispatch.flat, dispatch.column) if first in names
+            )
         elif kind == "Transpose" and first in whole:
-            target = found.column
+            target = dispatch.column
         elif first in whole and self._makes_flat(node):
-            target = found.flat
-        elif first in found.flat | found.column and self._makes_column(node):
-            target = found.column
-        elif kind == "Shape" and first in found.rows:
-            found.dropped.add(node.output[0])
+            target = dispatch.flat
+        elif first in dispatch.flat | dispatch.column and self._makes_column(node):
+            target = dispatch.column
+        elif kind == "Shape" and first in dispatch.rows:
+            dispatch.dropped.add(node.output[0])
             return True
-        elif kind == "Expand" and first in found.column and node.input[1] in found.dropped:
-            target = found.column
+        elif kind == "Expand" and first in dispatch.column and node.input[1] in dispatch.dropped:
+            target = dispatch.column
         else:
             return False
         target.add(node.output[0])
-        found.dropped.add(node.output[0])
+        dispatch.dropped.add(node.output[0])
         return True
 
     def _makes_flat(self, node: NodeProto) -> bool:
@@ -196,7 +202,7 @@ class _Rows:
             given = self._constants.get(node.input[1])
         return None if given is None else [int(each) for each in np.reshape(given, -1)]
 
-    def _take(self, node: NodeProto, found: _Dispatch) -> None:
+    def _take(self, node: NodeProto, dispatch: _Dispatch) -> None:
         """Take a node that gathers, computes or scatters rows.
 
         Raises
@@ -205,38 +211,38 @@ class _Rows:
             It is none of these.
         """
         kind, what = node.op_type, describe_node(node)
-        if kind in ("Gather", "GatherND") and node.input[1] in found.flat | found.column:
-            is_rows = node.input[1] in (found.flat if kind == "Gather" else found.column)
+        if kind in ("Gather", "GatherND") and node.input[1] in dispatch.flat | dispatch.column:
+            is_rows = node.input[1] in (dispatch.flat if kind == "Gather" else dispatch.column)
             is_first = not attribute(node, "axis", 0) and not attribute(node, "batch_dims", 0)
             sizes = self._sizes.get(node.input[0])
-            if not is_rows or not is_first or not sizes or sizes[0] != found.num_rows:
-                raise _Unproven(f"{what} gathers no rows of {found.num_rows}")
-            found.rows[node.output[0]] = node.input[0]
-            found.dropped.add(node.output[0])
-        elif kind in ("ScatterND", "ScatterElements") and node.input[1] in found.column:
-            self._check_scatter(node, found)
-            found.sinks.append(node)
+            if not is_rows or not is_first or not sizes or sizes[0] != dispatch.num_rows:
+                raise _Unproven(f"{what} gathers no rows of {dispatch.num_rows}")
+            dispatch.rows[node.output[0]] = node.input[0]
+            dispatch.dropped.add(node.output[0])
+        elif kind in ("ScatterND", "ScatterElements") and node.input[1] in dispatch.column:
+            self._check_scatter(node, dispatch)
+            dispatch.sinks.append(node)
         else:
-            is_row = [name in found.rows for name in node.input]
+            is_row = [name in dispatch.rows for name in node.input]
             fault = row_fault(node, is_row, self._sizes, self._constants, opset_of(self._model))
-            if any(name in found.flat | found.column for name in node.input):
+            if any(name in dispatch.flat | dispatch.column for name in node.input):
                 fault = "reads the positions themselves"
             if fault:
                 raise _Unproven(f"{what} {fault}")
             for name in node.output:
-                found.rows[name] = name
+                dispatch.rows[name] = name
 
-    def _check_scatter(self, node: NodeProto, found: _Dispatch) -> None:
+    def _check_scatter(self, node: NodeProto, dispatch: _Dispatch) -> None:
         what = describe_node(node)
         base, updates = self._sizes.get(node.input[0]), self._sizes.get(node.input[2])
-        if node.input[2] not in found.rows or node.input[0] in found.rows:
+        if node.input[2] not in dispatch.rows or node.input[0] in dispatch.rows:
             raise _Unproven(f"{what} scatters no rows that were gathered, or into some")
         if attribute(node, "axis", 0) or attribute(node, "reduction", b"none") not in (
             b"none",
             b"add",
         ):
             raise _Unproven(f"{what} scatters along another axis, or neither sets nor adds")
-        if not base or not updates or base[0] != found.num_rows or base[1:] != updates[1:]:
+        if not base or not updates or base[0] != dispatch.num_rows or base[1:] != updates[1:]:
             raise _Unproven(f"{what} scatters rows of {_shown(updates)} into {_shown(base)}")
         expanded = any(
             each.op_type == "Expand" and each.output[0] == node.input[1] for each in self.order

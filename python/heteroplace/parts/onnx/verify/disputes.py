@@ -107,8 +107,8 @@ def _reads_nan(run: NodeRun, is_nan: np.ndarray) -> np.ndarray | None:
     if node.op_type in _ORDER_OPS:
         axis = _attribute(node, "axis", _ORDER_OPS[node.op_type])
         keeps = node.op_type in ("Hardmax", "TopK") or bool(_attribute(node, "keepdims", 1))
-        found = np.asarray(is_nan.any(axis=axis, keepdims=keeps))
-        return found
+        is_read = np.asarray(is_nan.any(axis=axis, keepdims=keeps))
+        return is_read
     if node.op_type not in _NAN_OPS:
         return None
     data = node.input[0]
@@ -118,8 +118,8 @@ def _reads_nan(run: NodeRun, is_nan: np.ndarray) -> np.ndarray | None:
 
 
 def _attribute(node: NodeProto, name: str, default: int) -> int:
-    found = [entry.i for entry in node.attribute if entry.name == name]
-    return found[0] if found else default
+    values = [entry.i for entry in node.attribute if entry.name == name]
+    return values[0] if values else default
 
 
 def outputs_with(
@@ -150,12 +150,12 @@ def outputs_with(
     rest.graph.input.extend(_input_like(name, value) for name, value in values.items())
     others = [name for name in outputs if name not in values]
     rest.graph.output.extend(ValueInfoProto(name=name) for name in others)
-    found = dict(values)
+    values_by_name = dict(values)
     if others:
         names = {value.name for value in true_inputs(rest.graph)}
         given = {name: value for name, value in {**inputs, **values}.items() if name in names}
-        found |= run_model(rest, given, flops, others)
-    return [found[name] for name in outputs]
+        values_by_name |= run_model(rest, given, flops, others)
+    return [values_by_name[name] for name in outputs]
 
 
 def _input_like(name: str, value: np.ndarray) -> onnx.ValueInfoProto:

@@ -190,18 +190,18 @@ def _parts_of_model(
 ) -> list[dict[str, np.ndarray]]:
     """The inputs of items, cut into as many rows as the model takes, where it says how many."""
     rows = next((shape[0] for shape in _fixed_shapes(source) if shape and shape[0]), 0)
-    found = []
+    parts = []
     for item in items:
         counts = {array.shape[0] if array.ndim else 0 for array in item.values()}
         count = counts.pop() // rows if rows and len(counts) == 1 else 1
         if count <= 1:
-            found.append(item)
+            parts.append(item)
             continue
-        found += [
+        parts += [
             {name: array[part * rows : (part + 1) * rows] for name, array in item.items()}
             for part in range(count)
         ]
-    return found
+    return parts
 
 
 def _fixed_shapes(source: OnnxSource) -> list[list[int]]:

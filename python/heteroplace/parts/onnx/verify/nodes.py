@@ -96,14 +96,14 @@ def compare_nodes(
     computing = [
         node for node in nodes if all(name in expected for name in filter(None, node.output))
     ]
-    kept = _with_outputs(model, outputs, computing)
-    names = [output.name for output in kept.graph.output]
+    with_outputs = _with_outputs(model, outputs, computing)
+    names = [output.name for output in with_outputs.graph.output]
     verdict = _Verdict()
-    for device, values in _run_keeping_all(source, kept, cluster, devices, inputs):
+    for device, values in _run_keeping_all(source, with_outputs, cluster, devices, inputs):
         ours = dict(zip(names, values, strict=True))
         compiled = values[: len(outputs)]
-        known = {**expected, **inputs, **ours}
-        verdict = _judge(model, nodes, ours, expected, known, tolerance, device)
+        all_values = {**expected, **inputs, **ours}
+        verdict = _judge(model, nodes, ours, expected, all_values, tolerance, device)
         if verdict.wrong is not None:
             break
     settled, still = None, Difference(0.0, 0.0, True)
@@ -160,8 +160,8 @@ def _rounded_outputs(
         steps *= _MAX_ROUNDINGS_OF_HALF if is_half else _MAX_ROUNDINGS
         with np.errstate(invalid="ignore", over="ignore"):
             moved = (array + steps * np.spacing(array)).astype(array.dtype)
-        found: np.ndarray = np.where(np.isfinite(moved), moved, array)
-        return found
+        nearest: np.ndarray = np.where(np.isfinite(moved), moved, array)
+        return nearest
 
     near = ModelProto()
     near.CopyFrom(model)
@@ -178,12 +178,12 @@ def _with_outputs(
     model: ModelProto, outputs: Sequence[str], nodes: Sequence[NodeProto]
 ) -> ModelProto:
     """A model that also returns what some of its nodes compute."""
-    found = ModelProto()
-    found.CopyFrom(model)
+    result = ModelProto()
+    result.CopyFrom(model)
     names = dict.fromkeys(name for node in nodes for name in node.output)
     more = [name for name in names if name and name not in outputs]
-    found.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
-    return found
+    result.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
+    return result
 
 
 def _computing_nodes(model: ModelProto) -> Iterator[NodeProto]:
@@ -241,7 +241,7 @@ def _judge(
     nodes: Sequence[NodeProto],
     ours: Values,
     expected: Values,
-    known: Values,
+    all_values: Values,
     tolerance: Tolerance,
     device: str,
 ) -> _Verdict:
@@ -256,7 +256,7 @@ def _judge(
     verdict = _Verdict()
     for start in range(0, len(differing), _RUN_TOGETHER):
         group = differing[start : start + _RUN_TOGETHER]
-        runs = _run_alone(model, [(node, actual) for node, actual, _ in group], known)
+        runs = _run_alone(model, [(node, actual) for node, actual, _ in group], all_values)
         for (node, actual, difference), run in zip(group, runs, strict=True):
             if run is not None and run.expected is not None:
                 reference = [run.expected[name] for name in actual]
@@ -275,23 +275,23 @@ def _judge(
 
 
 def _run_alone(
-    model: ModelProto, nodes: Sequence[tuple[NodeProto, Values]], known: Values
+    model: ModelProto, nodes: Sequence[tuple[NodeProto, Values]], all_values: Values
 ) -> list[NodeRun | None]:
     """What onnxruntime makes of our values of each node's inputs; None: they are not known."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    found: list[NodeRun | None] = [None] * len(nodes)
+    runs_of_nodes: list[NodeRun | None] = [None] * len(nodes)
     runs = []
     for index, (node, actual) in enumerate(nodes):
         read = [name for name in dict.fromkeys(node.input) if name]
-        if all(name in known or name in constants for name in read):
-            given = {name: known[name] for name in read if name in known}
-            weights = [constants[name] for name in read if name not in known]
+        if all(name in all_values or name in constants for name in read):
+            given = {name: all_values[name] for name in read if name in all_values}
+            weights = [constants[name] for name in read if name not in all_values]
             runs.append((index, _alone(model, node, given, weights, list(actual)), given))
     outputs = run_each([(alone, given, list(nodes[index][1])) for index, alone, given in runs])
     for (index, alone, given), values in zip(runs, outputs, strict=True):
         node, actual = nodes[index]
-        found[index] = NodeRun(node, alone, given, actual, values)
-    return found
+        runs_of_nodes[index] = NodeRun(node, alone, given, actual, values)
+    return runs_of_nodes
 
 
 def _alone(

@@ -75,8 +75,8 @@ def run_each(runs: Sequence[tuple[ModelProto, Values, Sequence[str]]]) -> list[V
     """
     jobs = [ModelRun(model.SerializeToString(), given, names) for model, given, names in runs]
     size = sum(len(job.model) for job in jobs)
-    found = _run(jobs, size, 0)
-    return [None if isinstance(each, str) else each for each in found]
+    results = _run(jobs, size, 0)
+    return [None if isinstance(each, str) else each for each in results]
 
 
 def run_by_evaluator(model: ModelProto, inputs: Values, names: Sequence[str]) -> Values | None:
@@ -87,19 +87,19 @@ def run_by_evaluator(model: ModelProto, inputs: Values, names: Sequence[str]) ->
     """
     content = model.SerializeToString()
     try:
-        (found,) = run_models(
+        (values,) = run_models(
             [ModelRun(content, inputs, names)], len(content), 0, is_evaluated=True
         )
     except FrontendError:
         return None
-    return None if isinstance(found, str) else found
+    return None if isinstance(values, str) else values
 
 
 def _only(runs: Sequence[ModelRun], num_bytes: int, flops: int) -> Values:
-    (found,) = _run(runs, num_bytes, flops)
-    if isinstance(found, str):
-        raise VerificationError(f"onnxruntime cannot run the model: {found}")
-    return found
+    (values,) = _run(runs, num_bytes, flops)
+    if isinstance(values, str):
+        raise VerificationError(f"onnxruntime cannot run the model: {values}")
+    return values
 
 
 def _run(runs: Sequence[ModelRun], num_bytes: int, flops: int) -> list[dict[str, np.ndarray] | str]:

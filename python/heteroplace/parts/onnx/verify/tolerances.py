@@ -106,8 +106,8 @@ def furthest_off(
     One that is not within the tolerance goes first: it may be off by less of its largest value than
     another one, where integers or a mean difference are what is wrong.
     """
-    found = [(compare(actual[item], expected[item], tolerance), item) for item in expected]
-    return max(found, key=lambda each: (not each[0].is_within, each[0].relative))
+    differences = [(compare(actual[item], expected[item], tolerance), item) for item in expected]
+    return max(differences, key=lambda each: (not each[0].is_within, each[0].relative))
 
 
 def largest_difference(actual: np.ndarray, expected: np.ndarray) -> float:
@@ -141,8 +141,8 @@ def _gaps(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
         gap[are_nan[0] ^ are_nan[1]] = np.inf
     else:
         gap[~equal] = np.maximum(gap[~equal], 1.0)
-    found: np.ndarray = gap
-    return found
+    gaps: np.ndarray = gap
+    return gaps
 
 
 def _largest(array: np.ndarray) -> float:

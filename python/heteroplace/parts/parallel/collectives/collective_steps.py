@@ -62,18 +62,18 @@ def member_outputs(
         There are no kernels for that kind, or the shapes are not parts along one axis.
     """
     if kind not in MEMBER_OUTPUTS:
-        known = ", ".join(MEMBER_OUTPUTS)
+        kinds = ", ".join(MEMBER_OUTPUTS)
         raise LoweringError(
-            f"there are no kernels for collectives of kind {kind!r}; there are for {known}: say "
+            f"there are no kernels for collectives of kind {kind!r}; there are for {kinds}: say "
             f"what members make by lower.collectives.collectives.register_member_outputs"
         )
-    found = MEMBER_OUTPUTS[kind](reads, shapes)
+    outputs = MEMBER_OUTPUTS[kind](reads, shapes)
     if span is None:
-        return found
+        return outputs
     mapped = {read.value: read.value for read in reads}
-    for expression in found:
+    for expression in outputs:
         rebuild(post_order(expression), mapped, span=span)
-    return [mapped[expression] for expression in found]
+    return [mapped[expression] for expression in outputs]
 
 
 def register_member_outputs(kind: str, outputs: MemberOutputs) -> None:
@@ -123,13 +123,13 @@ def _exchanged(reads: Sequence[Read], shapes: Sequence[Shape]) -> list[relay.Exp
 def _parts(whole: Read, shapes: Sequence[Shape], axis: int) -> list[relay.Expr]:
     """The parts of a tensor along an axis, of the extents there of some shapes."""
     ends = list(whole.shape)
-    found, first = [], 0
+    parts, first = [], 0
     for shape in shapes:
         begin, end = [0] * len(ends), list(ends)
         begin[axis], end[axis] = first, first + shape[axis]
-        found.append(relay.strided_slice(whole.value, begin, end))
+        parts.append(relay.strided_slice(whole.value, begin, end))
         first = end[axis]
-    return found
+    return parts
 
 
 def _axis(parts: Sequence[Shape], whole: Shape) -> int:

@@ -137,11 +137,13 @@ class _Cutter:
     def _tensors_exported(self) -> frozenset[int]:
         """What others than its own batch may read."""
         graph = self._graph
-        found = {*self._versioned, *graph.outputs}
+        exported = {*self._versioned, *graph.outputs}
         for task, description in enumerate(graph.tasks):
             if collective_kind(description.op) is not None:
-                found.update(graph.task_inputs[task])
-        return frozenset(tensor for tensor in found if graph.tensors[tensor].producer is not None)
+                exported.update(graph.task_inputs[task])
+        return frozenset(
+            tensor for tensor in exported if graph.tensors[tensor].producer is not None
+        )
 
     def _task(self, task: int) -> None:
         """What a task of the module computes, of what it reads in the graph."""

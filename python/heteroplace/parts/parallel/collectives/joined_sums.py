@@ -68,12 +68,12 @@ class JoinableSums:
     @property
     def tensors(self) -> dict[ValueName, ItemTensor]:
         """How what they read of each item lies side by side, by name in the graph."""
-        found = {}
+        tensors = {}
         for tensor, axis in self._axes.items():
             description = self._graph.tensors[tensor]
             name = ValueName(description.name)
-            found[name] = ItemTensor(description.shape, description.dtype, axis)
-        return found
+            tensors[name] = ItemTensor(description.shape, description.dtype, axis)
+        return tensors
 
     def cut(self, tasks: Collection[int], num_items: int) -> CutModule:
         """Cut some of the tasks out of the module, for several items at once.
@@ -96,13 +96,13 @@ class JoinableSums:
         own = [tensor for tensor in reads if not self._graph.tensors[tensor].shared]
         fault = None
         for axes in product(*map(self._axes_of, own)):
-            found = dict(zip(own, axes, strict=True))
+            axes_of = dict(zip(own, axes, strict=True))
             try:
-                self._several([task], found, 2)
+                self._several([task], axes_of, 2)
             except UnsupportedRelayError as err:
                 fault = err
             else:
-                return found
+                return axes_of
         assert fault is not None
         raise fault
 
@@ -120,7 +120,7 @@ class JoinableSums:
         graph = self._graph
         variables: dict[str, relay.Var] = {}
         read: dict[str, int] = {}
-        made: dict[int, relay.Expr] = {}
+        exprs: dict[int, relay.Expr] = {}
         for task in sorted(tasks):
             own = {}
             for tensor in graph.task_inputs[task]:
@@ -129,10 +129,10 @@ class JoinableSums:
                 type_ = relay.TensorType(description.shape, description.dtype)
                 own[name], read[name] = relay.Var(name, type_), tensor
             values, _ = self._bodies.instance(task, list(own.values()))
-            made |= dict(zip(graph.task_outputs[task], values, strict=True))
+            exprs |= dict(zip(graph.task_outputs[task], values, strict=True))
             variables |= own
-        exported = tuple(sorted(made))
-        body = relay.Tuple([made[tensor] for tensor in exported])
+        exported = tuple(sorted(exprs))
+        body = relay.Tuple([exprs[tensor] for tensor in exported])
         one = tvm.IRModule.from_expr(relay.Function(list(variables.values()), body))
         inputs = {name: axes[tensor] for name, tensor in read.items() if tensor in axes}
         zeros = [name for name, tensor in read.items() if self._is_zero(tensor)]
@@ -140,5 +140,5 @@ class JoinableSums:
         return CutModule(sums_of_items(one, num_items, inputs, zeros), exported, imports)
 
     def _is_zero(self, tensor: int) -> bool:
-        made = self._bodies.expression(tensor)
-        return isinstance(made, relay.Call) and is_op_call(made, "zeros")
+        expression = self._bodies.expression(tensor)
+        return isinstance(expression, relay.Call) and is_op_call(expression, "zeros")

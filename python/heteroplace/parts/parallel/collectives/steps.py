@@ -108,14 +108,14 @@ class StepCombiner(Combiner):
 
     def _output(self, tensor: int, host: int, end: int) -> int:
         """The value of an output for all items, in the shape of all items."""
-        found = self._tensor(tensor, self._all, host, end)
-        known = self._tensors.get(ValueName(self._graph.tensors[tensor].name))
-        if known is None or self._graph.tensors[tensor].shared:
-            return found
-        value, shape = self._values[found], known.shape_of(len(self._all))
+        index = self._tensor(tensor, self._all, host, end)
+        item_tensor = self._tensors.get(ValueName(self._graph.tensors[tensor].name))
+        if item_tensor is None or self._graph.tensors[tensor].shared:
+            return index
+        value, shape = self._values[index], item_tensor.shape_of(len(self._all))
         if value.shape == shape:
-            return found
-        return self._add(Value(shape, value.dtype, alias_of=found, items=self._all))
+            return index
+        return self._add(Value(shape, value.dtype, alias_of=index, items=self._all))
 
     def _parts(self) -> list[NetworkPart]:
         parts = (*self._steps.batches.values(), *self._steps.apart.values())
@@ -164,10 +164,10 @@ class StepCombiner(Combiner):
         self, part: NetworkPart, task: str, tensors: Collection[int]
     ) -> list[KernelCall]:
         """The calls of a task that some of what it makes depends on, in their order."""
-        made = self._described[id(part)].made
+        values_of = self._described[id(part)].made
         exports = self._exports_of(part)
-        needed = {exports[made[tensor]] for tensor in tensors if tensor in made}
-        found = []
+        needed = {exports[values_of[tensor]] for tensor in tensors if tensor in values_of}
+        calls = []
         for call in reversed(part.calls.calls):
             needed.update(
                 alias
@@ -176,15 +176,15 @@ class StepCombiner(Combiner):
             )
             if call.task == task and needed.intersection(call.writes):
                 needed.update(call.reads)
-                found.append(call)
-        return found[::-1]
+                calls.append(call)
+        return calls[::-1]
 
     def _add_call(self, call: KernelCall, place: ValuePlace, first_segment: int) -> None:
         reads = tuple(self._value(place, value) for value in call.reads)
-        made = [self._value(place, value) for value in call.writes]
+        tensors_written = [self._value(place, value) for value in call.writes]
         writes = tuple(
-            self._written.get((place.key, value), found)
-            for value, found in zip(call.writes, made, strict=True)
+            self._written.get((place.key, value), own)
+            for value, own in zip(call.writes, tensors_written, strict=True)
         )
         added = replace(
             call,
@@ -253,15 +253,15 @@ class StepCombiner(Combiner):
         if tensor in versions.tensors:
             if description.shared:
                 return self._version(versions.read(tensor, 0, memory, step))
-            made = [self._version(versions.read(tensor, item, memory, step)) for item in items]
+            parts = [self._version(versions.read(tensor, item, memory, step)) for item in items]
         elif description.producer is None:
             return self._read(ValueName(description.name), items)
         else:
-            made = [self._made_tensor(tensor, item) for item in items]
-        key = (tensor, items, tuple(made))
+            parts = [self._made_tensor(tensor, item) for item in items]
+        key = (tensor, items, tuple(parts))
         if key not in self._gathered:
-            known = self._tensors.get(ValueName(description.name))
-            self._gathered[key] = self._together(made, items, known)
+            item_tensor = self._tensors.get(ValueName(description.name))
+            self._gathered[key] = self._together(parts, items, item_tensor)
         return self._gathered[key]
 
     def _made_tensor(self, tensor: int, item: int) -> int:
@@ -272,8 +272,8 @@ class StepCombiner(Combiner):
         return self._value(place, self._exported(place.part, tensor))
 
     def _exported(self, part: NetworkPart, tensor: int) -> int:
-        made = self._described[id(part)].made
-        return self._exports_of(part)[made[tensor]]
+        values_of = self._described[id(part)].made
+        return self._exports_of(part)[values_of[tensor]]
 
     def _version(self, version: Version) -> int:
         """The value that a version is."""
@@ -350,12 +350,12 @@ class StepCombiner(Combiner):
     def _tensors_of(self, part: NetworkPart) -> dict[int, list[int]]:
         """By value of a part, the tensors that it exports as."""
         if id(part) not in self._exported_as:
-            found: dict[int, list[int]] = defaultdict(list)
+            tensors: dict[int, list[int]] = defaultdict(list)
             exports = self._exports_of(part)
             for tensor, name in self._described[id(part)].made.items():
                 if name in exports:
-                    found[exports[name]].append(tensor)
-            self._exported_as[id(part)] = found
+                    tensors[exports[name]].append(tensor)
+            self._exported_as[id(part)] = tensors
         return self._exported_as[id(part)]
 
     def _may_take_over(self, place: ValuePlace, value: int, prior: int) -> bool:

@@ -33,7 +33,9 @@ def sums_in_updates(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Mapping[i
     updates = _updates_of_sums(graph)
     if not updates:
         return {}
-    collective_of = {update: task for task, found in updates.items() for update in found}
+    collective_of = {
+        update: task for task, updates_of_task in updates.items() for update in updates_of_task
+    }
     last: dict[int, int] = {}
     """By device, its last step so far."""
     step_of: dict[int, int] = {}
@@ -57,19 +59,19 @@ def sums_in_updates(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Mapping[i
 def _updates_of_sums(graph: TaskGraph) -> dict[int, list[int]]:
     """By collective that sums, the updates that read what it makes, if nobody else does."""
     states = {state for state, _ in graph.updates}
-    kept = {*graph.outputs, *graph.state_of}
-    found = {}
+    needed = {*graph.outputs, *graph.state_of}
+    readers_of_sums = {}
     for task, description in enumerate(graph.tasks):
         kind = collective_kind(description.op)
         if kind is None or not kind.sums:
             continue
-        made = graph.task_outputs[task]
-        readers = [graph.tensors[tensor].consumers for tensor in made]
-        if kept.isdisjoint(made) and all(len(each) == 1 for each in readers):
-            found[task] = [reader for (reader,) in readers]
+        outputs = graph.task_outputs[task]
+        readers = [graph.tensors[tensor].consumers for tensor in outputs]
+        if needed.isdisjoint(outputs) and all(len(each) == 1 for each in readers):
+            readers_of_sums[task] = [reader for (reader,) in readers]
     return {
         task: readers
-        for task, readers in found.items()
+        for task, readers in readers_of_sums.items()
         if all(
             runs_apart(graph, reader)
             and collective_kind(graph.tasks[reader].op) is None

@@ -75,15 +75,17 @@ class TaskBodies:
         name = self._graph.tasks[task].name
         base = self._base(name)
         given = self._given(task, base, reads)
-        made: dict[relay.Call, relay.Call] = {}
+        new_calls: dict[relay.Call, relay.Call] = {}
         span = task_span(name)
         for call in self._calls[base]:
-            arguments = [self._argument(argument, made, given) for argument in call.args]
-            made[call] = relay.Call(call.op, arguments, call.attrs, call.type_args, span)
+            arguments = [self._argument(argument, new_calls, given) for argument in call.args]
+            new_calls[call] = relay.Call(call.op, arguments, call.attrs, call.type_args, span)
         values, types = [], []
         for call, index in self._results[base]:
             is_tuple = isinstance(call.checked_type, relay.TupleType)
-            values.append(relay.TupleGetItem(made[call], index, span) if is_tuple else made[call])
+            values.append(
+                relay.TupleGetItem(new_calls[call], index, span) if is_tuple else new_calls[call]
+            )
             types.append(tensor_types(call.checked_type)[index])
         return values, types
 
@@ -94,14 +96,14 @@ class TaskBodies:
         old = sorted({self._tensor(leaf) for leaf in self._leaves_read(base)})
         replaced = [tensor for tensor in old if tensor not in given]
         # A task may read fields of a tuple that its ops make no use of; these are in the module.
-        known = {*self._inputs.values(), *self._tensor_of.values()}
-        new = [tensor for tensor in tensors if tensor not in known]
+        own_vars = {*self._inputs.values(), *self._tensor_of.values()}
+        new = [tensor for tensor in tensors if tensor not in own_vars]
         # Named as what it is another instance of; maybe of a field that no op makes use of.
         for tensor, origin in [(tensor, self._origin(tensor)) for tensor in new]:
             if origin in replaced:
                 given[origin] = given[tensor]
                 replaced.remove(origin)
-            elif origin not in known or origin in old:
+            elif origin not in own_vars or origin in old:
                 continue
             new.remove(tensor)
         if len(replaced) != len(new):
@@ -128,10 +130,11 @@ class TaskBodies:
         Parts are summed and joined in that order, so another one would give other numbers.
         """
         name = self._graph.tasks[task].name
-        found = [self._tensor(leaf) for leaf in self._leaves_read(name)]
-        if name in self._calls and found != sorted(set(found)):
+        tensors = [self._tensor(leaf) for leaf in self._leaves_read(name)]
+        if name in self._calls and tensors != sorted(set(tensors)):
             raise LoweringError(
-                f"collective {name!r} reads its {len(found)} tensors in another order than that in "
+                f"collective {name!r} reads its {len(tensors)} tensors in another "
+                f"order than that in "
                 f"which they are made, or one of them twice; give it a tensor of each lane, in "
                 f"their order"
             )
@@ -167,18 +170,18 @@ class TaskBodies:
     def _argument(
         self,
         value: relay.Expr,
-        made: dict[relay.Call, relay.Call],
+        new_calls: dict[relay.Call, relay.Call],
         given: dict[int, relay.Expr],
     ) -> relay.Expr:
         """An argument of a call in an instance of its task."""
         if isinstance(value, relay.Constant):
             return value
         if isinstance(value, relay.Tuple):
-            return relay.Tuple([self._argument(field, made, given) for field in value.fields])
+            return relay.Tuple([self._argument(field, new_calls, given) for field in value.fields])
         if isinstance(value, relay.TupleGetItem) and isinstance(value.tuple_value, relay.Tuple):
-            return self._argument(value.tuple_value.fields[value.index], made, given)
-        if _call_of(value) in made:
-            call = made[_call_of(value)]
+            return self._argument(value.tuple_value.fields[value.index], new_calls, given)
+        if _call_of(value) in new_calls:
+            call = new_calls[_call_of(value)]
             is_field = isinstance(value, relay.TupleGetItem)
             return relay.TupleGetItem(call, value.index, value.span) if is_field else call
         if isinstance(value.checked_type, relay.TupleType):
@@ -194,7 +197,7 @@ class TaskBodies:
             for call in calls:
                 for leaf in (leaf for argument in call.args for leaf in leaves(argument)):
                     self._note_outside(leaf, task, outside)
-        found = {}
+        results_of = {}
         for task, calls in self._calls.items():
             count = len(self._graph.task_outputs[self._task_id[task]])
             # Operands come first, so the last one is what the others are for.
@@ -211,8 +214,8 @@ class TaskBodies:
                     f"task {task!r} makes {count} tensors, and others read {len(results)} results "
                     f"of its ops; the module and its graph do not belong together"
                 )
-            found[task] = results
-        return found
+            results_of[task] = results
+        return results_of
 
     def _note_outside(self, leaf: relay.Expr, task: str, outside: dict[Result, None]) -> None:
         call = _call_of(leaf)

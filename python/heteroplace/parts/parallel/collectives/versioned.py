@@ -158,11 +158,14 @@ def _lower_kinds(
     ]
     parts = {}
     for kind, part, (_, names) in zip(
-        planned.kinds, lower_parts([found for found, _ in segments]), segments, strict=True
+        planned.kinds,
+        lower_parts([segment_kind for segment_kind, _ in segments]),
+        segments,
+        strict=True,
     ):
         cut = cuts[kind.cut_key]
-        made = dict(zip(cut.exported, names, strict=True))
-        parts[kind] = StepPart(part, cut.imports, made)
+        name_of = dict(zip(cut.exported, names, strict=True))
+        parts[kind] = StepPart(part, cut.imports, name_of)
     tensors = {} if sums is None else sums.tensors
     tensors |= _exchanged(mod, graph, num_items, cuts, max(planned.sizes))
     return _LoweredKinds(parts, tensors)
@@ -182,14 +185,14 @@ def _exchanged(
     largest: int,
 ) -> dict[ValueName, ItemTensor]:
     """As `_LoweredKinds.tensors`."""
-    found = item_axes(mod, graph, num_items)
+    tensors = item_axes(mod, graph, num_items)
     if largest == 1:
-        return found
+        return tensors
     whole = {size: cut for (size, _, sums), cut in cuts.items() if not sums}
     one, more = whole.get(1), whole[largest]
     if one is None:
         one = cut_module(mod, graph, {})
-    return found | item_tensors(one.mod["main"], more.mod["main"])
+    return tensors | item_tensors(one.mod["main"], more.mod["main"])
 
 
 class _Kinds:

@@ -63,8 +63,8 @@ class Versions:
                     continue
                 if isinstance(step, Copy):
                     for item in items_of(graph, tensor, step.items):
-                        found = self.read(tensor, item, step.src, index)
-                        self._note(index, memory, item, found)
+                        source_version = self.read(tensor, item, step.src, index)
+                        self._note(index, memory, item, source_version)
                     continue
                 version = Version(tensor, memory, index, step.items)
                 self._make(version, is_added=adds_to(graph, step, tensor))

@@ -70,8 +70,8 @@ def with_own_gradients(mod: tvm.IRModule, gradients: Sequence[Sequence[int]]) ->
     outputs = leaves(main.body)
     nodes = post_order(main.body)
     shard_of = {at: shard for each in gradients for shard, at in enumerate(each)}
-    kept = {value for at, value in enumerate(outputs) if at in shard_of or not at}
-    others = _leading_to(kept, nodes[:-1])
+    outputs_needed = {value for at, value in enumerate(outputs) if at in shard_of or not at}
+    others = _leading_to(outputs_needed, nodes[:-1])
     readers = {child for node in others for child in children(node)}
     shared = {
         value
@@ -107,11 +107,11 @@ def with_own_gradients(mod: tvm.IRModule, gradients: Sequence[Sequence[int]]) ->
 
 def _leading_to(values: Collection[relay.Expr], nodes: Sequence[relay.Expr]) -> set[relay.Expr]:
     """The expressions that any of `values` is computed from, they themselves included."""
-    found = set(values)
+    before = set(values)
     for node in reversed(nodes):
-        if node in found:
-            found.update(children(node))
-    return found
+        if node in before:
+            before.update(children(node))
+    return before
 
 
 def _typed(main: relay.Function, mapped: dict[relay.Expr, relay.Expr]) -> tvm.IRModule:

@@ -123,10 +123,10 @@ class Carrier:
                 self._found[key] = err
             except CannotFollow as err:
                 self._found[key] = CannotCarry(str(err))
-        found = self._found[key]
-        if isinstance(found, CannotCarry):
-            raise found
-        return found
+        states_found = self._found[key]
+        if isinstance(states_found, CannotCarry):
+            raise states_found
+        return states_found
 
     def _carry(self, call: Node, states: States) -> States:
         cuts = [(at, state) for at, state in enumerate(states) if isinstance(state, Cut)]
@@ -214,9 +214,9 @@ def _reshaped(call: Node, cut: Cut) -> State:
     (shape,) = call.shapes
     others = []
     for axis, blocks in places_after_reshape(prod(old[: cut.axis]), cut.blocks, shape):
-        found = cut.along(axis, blocks)
-        if found.fits(shape[axis]):
-            return found
+        state = cut.along(axis, blocks)
+        if state.fits(shape[axis]):
+            return state
         units, rest = divmod(shape[axis], blocks)
         if not rest and units > 1:
             others += [OtherCut(1, units), OtherCut(units, None)]
@@ -341,15 +341,15 @@ def _by_types(call: Node, states: States, cut: Cut) -> States:
     except tvm.TVMError as err:
         raise CannotCarry("the types of its parts do not fit") from err
     scale = Fraction(cut.units, cut.shares[0])
-    found = [
+    cut_states = [
         resized_axis(static_shape(part), whole, scale, SHARDS)
         for part, whole in zip(tensor_types(new.checked_type), call.shapes, strict=True)
     ]
     axes = tuple(state.axis if isinstance(state, Cut) else None for state in states)
-    fault = apart_fault(new, axes, [len(shape) for shape in shapes], tuple(found), SHARDS)
+    fault = apart_fault(new, axes, [len(shape) for shape in shapes], tuple(cut_states), SHARDS)
     if fault:
         raise CannotCarry(fault)
-    return tuple(Kept.WHOLE if axis is None else cut.along(axis) for axis in found)
+    return tuple(Kept.WHOLE if axis is None else cut.along(axis) for axis in cut_states)
 
 
 def _variable(type_: tvm.ir.Type, parts: Any) -> relay.Expr:

@@ -79,13 +79,13 @@ class CutChooser:
             The best way has uneven parts, and whether they may be was not said.
         """
         for has_columns in (True, False):
-            found = list(self._variants(call, states, has_columns))
+            variants = list(self._variants(call, states, has_columns))
             if self._uneven is False:
-                found = [variant for variant in found if not variant.uneven]
-            if not found:
+                variants = [variant for variant in variants if not variant.uneven]
+            if not variants:
                 continue
             # Parts that are gathered early would leave the rest of the network to each shard.
-            best = min(found, key=lambda variant: (variant.gathered, variant.summed))
+            best = min(variants, key=lambda variant: (variant.gathered, variant.summed))
             if best.uneven and self._uneven is None:
                 raise ShardingError(
                     f"{_where(call)} cannot be shared evenly by {self._num_shards} shards: "
@@ -116,8 +116,8 @@ class CutChooser:
         waiting: list[OtherCut] = [OtherCut(1, None)]
         tried: set[Cut] = set()
         while waiting and len(tried) < _MAX_VARIANTS:
-            asked = waiting.pop(0)
-            cut, uneven = self._cut(axis, extent, asked)
+            variant = waiting.pop(0)
+            cut, uneven = self._cut(axis, extent, variant)
             if cut is None or cut in tried:
                 continue
             tried.add(cut)
@@ -131,18 +131,20 @@ class CutChooser:
                 gathered, summed = self._follow(call, way.outs, others)
                 yield _Variant(way, way.gathered + gathered, way.summed + summed, uneven)
             for other in others:
-                waiting.append(OtherCut(asked.blocks * other.blocks, other.units or asked.units))
+                waiting.append(
+                    OtherCut(variant.blocks * other.blocks, other.units or variant.units)
+                )
 
-    def _cut(self, axis: int, extent: int, asked: OtherCut) -> tuple[Cut | None, str]:
+    def _cut(self, axis: int, extent: int, other_cut: OtherCut) -> tuple[Cut | None, str]:
         """The cut of an axis, and how uneven it is; None: there is no such cut."""
-        block, rest = divmod(extent, asked.blocks)
+        block, rest = divmod(extent, other_cut.blocks)
         if rest:
             return None, ""
-        units = block if asked.units is None else asked.units
+        units = block if other_cut.units is None else other_cut.units
         if block % units or units < self._num_shards:
             return None, ""
         shares = share_out(units, self._num_shards)
-        cut = Cut(axis, shares, asked.blocks)
+        cut = Cut(axis, shares, other_cut.blocks)
         if units == block or len(set(shares)) == 1:
             return cut, ""  # parts that differ by a single column at most
         shared = "+".join(map(str, shares))
@@ -151,17 +153,17 @@ class CutChooser:
     def _follow(self, call: Node, outs: Sequence[State], others: list[OtherCut]) -> tuple[int, int]:
         """The bytes that are gathered, and summed, until no parts of the result are left."""
         network = self._network
-        found: dict[Node, OpenStates] = {call: [_summed(state) for state in outs]}
+        states_of: dict[Node, OpenStates] = {call: [_summed(state) for state in outs]}
         waiting: list[int] = []
-        gathered, summed = self._reached(call, found[call], waiting), 0
-        while waiting and len(found) < _MAX_FOLLOWED:
+        gathered, summed = self._reached(call, states_of[call], waiting), 0
+        while waiting and len(states_of) < _MAX_FOLLOWED:
             node = network.nodes[heapq.heappop(waiting)]
-            if node in found:
+            if node in states_of:
                 continue
             states = [
                 state
                 for child in node.children
-                for state in (found.get(child) or self._known(child))
+                for state in (states_of.get(child) or self._known(child))
             ]
             if isinstance(node.expr, relay.TupleGetItem):
                 states = node.field_of(states)
@@ -170,9 +172,9 @@ class CutChooser:
                     continue
                 way = best_way(self._carrier, node, states, others)
                 gathered, summed = gathered + way.gathered, summed + way.summed
-                _keep_gathered(node, way, found)
+                _keep_gathered(node, way, states_of)
                 states = [_summed(state) for state in way.outs]
-            found[node] = states
+            states_of[node] = states
             gathered += self._reached(node, states, waiting)
         return gathered, summed
 
@@ -192,13 +194,13 @@ class CutChooser:
         )
 
 
-def _keep_gathered(node: Node, way: Way, found: dict[Node, OpenStates]) -> None:
+def _keep_gathered(node: Node, way: Way, states_of: dict[Node, OpenStates]) -> None:
     """What was gathered for one reader is whole for those that follow."""
     needs = iter(way.needs)
     for child in node.children:
         for at in range(len(child.shapes)):
-            if next(needs) is Kept.WHOLE and child in found:
-                found[child][at] = Kept.WHOLE
+            if next(needs) is Kept.WHOLE and child in states_of:
+                states_of[child][at] = Kept.WHOLE
 
 
 def _summed(state: State) -> State:

@@ -102,17 +102,17 @@ def _convolution(call: Node) -> Labels | None:
         return None
     if groups == 1:
         names = ({"N": "row", "C": "c"}, {"O": "o", "I": "c"}, {"N": "row", "C": "o"})
-        kept = None
+        kept_axes = None
     else:
         # The kernel of a transposed one holds its groups along the channels that it reads.
         side = "I" if call.op.endswith("transpose") else "O"
         names = ({"N": "row", "C": "g"}, {side: "g"}, {"N": "row", "C": "g"})
-        kept = groups
+        kept_axes = groups
     axes = [
         tuple(of.get(letter, "") for letter in layout)
         for layout, of in zip((data, kernel, result), names, strict=True)
     ]
-    return Labels((axes[0], axes[1]), axes[2], kept, is_product=True)
+    return Labels((axes[0], axes[1]), axes[2], kept_axes, is_product=True)
 
 
 def _reduced(call: Node) -> tuple[set[int], Axes]:
@@ -122,8 +122,8 @@ def _reduced(call: Node) -> tuple[set[int], Axes]:
     if attrs.exclude:
         reduced = set(range(rank)) - reduced
     ends = "" if attrs.keepdims else None
-    kept = [ends if axis in reduced else f"axis{axis}" for axis in range(rank)]
-    return reduced, tuple(label for label in kept if label is not None)
+    labels = [ends if axis in reduced else f"axis{axis}" for axis in range(rank)]
+    return reduced, tuple(label for label in labels if label is not None)
 
 
 def _sum(call: Node) -> Labels:

@@ -61,13 +61,13 @@ def _is_look_up(node: Node, free: set[Node]) -> bool:
 
 def _backward(nodes: Sequence[Node]) -> set[Node]:
     """What computes gradients or updates, or is computed from them."""
-    found: set[Node] = set()
+    dependents: set[Node] = set()
     for node in nodes:
-        is_made_so = any(child in found for child in node.children)
+        is_made_so = any(child in dependents for child in node.children)
         own = forward_name(node.name) or updated_weight(node.name)
         if is_made_so or own is not None:
-            found.add(node)
-    return found
+            dependents.add(node)
+    return dependents
 
 
 def _forward_layers(

@@ -54,11 +54,11 @@ class ShardedModule:
     @property
     def collectives(self) -> dict[str, int]:
         """How many calls there are of each collective, e.g. {"heteroplace.all_reduce": 4}."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for node in post_order(self.mod["main"].body):
             if is_collective(node):
-                found[node.op.name] = found.get(node.op.name, 0) + 1
-        return found
+                counts[node.op.name] = counts.get(node.op.name, 0) + 1
+        return counts
 
 
 def shard_module(
@@ -127,20 +127,20 @@ def _bound(mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray]) -> tvm.IRMod
 
 
 def _check(main: relay.Function, tensor: int, inputs: set[str], like: Mapping[int, str]) -> None:
-    known = {parameter.name_hint: parameter for parameter in main.params}
+    parameters = {parameter.name_hint: parameter for parameter in main.params}
     if tensor < 1:
         raise ShardingError(f"{tensor} shards; expected 1 or more")
-    unknown = sorted((inputs | set(like.values())) - set(known))
+    unknown = sorted((inputs | set(like.values())) - set(parameters))
     if unknown:
         raise UnsupportedRelayError(
-            f"the model has no input {', '.join(unknown)}; it has {', '.join(known) or 'none'}"
+            f"the model has no input {', '.join(unknown)}; it has {', '.join(parameters) or 'none'}"
         )
     count = len(tensor_types(main.body.checked_type))
     is_nested = isinstance(main.body, relay.Tuple) and count != len(main.body.fields)
     wrong = sorted(like if is_nested else set(like) - set(range(count)))
     if wrong:
         raise UnsupportedRelayError(f"the model has no outputs {wrong}; it has {count}")
-    for name, parameter in known.items():
+    for name, parameter in parameters.items():
         if not isinstance(parameter.checked_type, relay.TensorType):
             raise UnsupportedRelayError(
                 f"input {name!r} of the model has type {parameter.checked_type}; inputs must be "

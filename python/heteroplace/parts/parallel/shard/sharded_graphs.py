@@ -157,14 +157,14 @@ def tags_of_tasks(extraction: Extraction) -> list[Tag]:
 def _tag_of_task(call: relay.Call) -> Tag:
     nodes = post_order_of_function(call.op)
     tags = [tag_of(node) for node in nodes if isinstance(node, relay.Call)]
-    known = [tag for tag in tags if tag is not None]
-    assert known  # each call was given one
-    shards = {tag.shard for tag in known}
+    known_tags = [tag for tag in tags if tag is not None]
+    assert known_tags  # each call was given one
+    shards = {tag.shard for tag in known_tags}
     assert len(shards) == 1, f"a task of several shards: {sorted(map(str, shards))}"
-    backward = [tag for tag in known if tag.backward]
+    backward = [tag for tag in known_tags if tag.backward]
     if backward:  # which goes from the last layer to the first
-        return Tag(min(tag.layer for tag in backward), True, "", known[0].shard)
-    return Tag(max(tag.layer for tag in known), False, "", known[0].shard)
+        return Tag(min(tag.layer for tag in backward), True, "", known_tags[0].shard)
+    return Tag(max(tag.layer for tag in known_tags), False, "", known_tags[0].shard)
 
 
 class _Maker:
@@ -232,24 +232,24 @@ class _Maker:
         graph, tag = self._graph, self._tags[task_id]
         task = graph.tasks[task_id]
         reads = [graph.tensors[tensor].name for tensor in graph.task_inputs[task_id]]
-        made = [graph.tensors[tensor] for tensor in graph.task_outputs[task_id]]
+        outputs = [graph.tensors[tensor] for tensor in graph.task_outputs[task_id]]
         if tag.shard is None:
             # A graph keeps no other order of what a collective reads than that of tensor ids.
             shards = [self._shard_of(tensor) for tensor in graph.task_inputs[task_id]]
             assert shards == list(range(self._module.num_shards)), f"{task.name}: {shards}"
         if reads and self._weights.keys() >= set(reads):
-            self._weights |= {tensor.name: tensor.bytes for tensor in made}
+            self._weights |= {tensor.name: tensor.bytes for tensor in outputs}
             return  # computed when weights are bound
         own = [(name, self._weights[name]) for name in reads if name in self._weights]
-        adds = any(tensor.name in sums for tensor in made)
+        adds = any(tensor.name in sums for tensor in outputs)
         # What depends on nothing but state and sums is computed once for all microbatches.
         is_shared = is_training and shared >= set(reads)
         if adds or is_shared:
-            shared.update(tensor.name for tensor in made)
+            shared.update(tensor.name for tensor in outputs)
         entry = replace(task, weights=tuple(own), adds=adds)
-        kept = tuple(name for name in reads if name not in self._weights)
-        self._builder.add_task(TaskEntry(entry, kept, tag.layer, tag.shard, tag.backward))
-        for tensor in made:
+        values_read = tuple(name for name in reads if name not in self._weights)
+        self._builder.add_task(TaskEntry(entry, values_read, tag.layer, tag.shard, tag.backward))
+        for tensor in outputs:
             name, size = tensor.name, tensor.bytes
             self._builder.add_tensor(
                 TensorEntry(name, task.name, tensor.shape, tensor.dtype, size, name in shared)
@@ -257,9 +257,9 @@ class _Maker:
 
     def _shard_of(self, tensor: int) -> int:
         """The shard that has a tensor which the shards have one each of."""
-        made = self._graph.tensors[tensor]
-        tag = None if made.producer is None else self._tags[made.producer]
-        return made.index if tag is None or tag.shard is None else tag.shard
+        tensor_record = self._graph.tensors[tensor]
+        tag = None if tensor_record.producer is None else self._tags[tensor_record.producer]
+        return tensor_record.index if tag is None or tag.shard is None else tag.shard
 
     def _tell_whole(self, weights: Collection[str]) -> None:
         """Which inputs stand for which of the network before."""

@@ -79,14 +79,14 @@ def read_network(main: relay.Function) -> list[Node]:
     UnsupportedRelayError
         It is no plain dataflow, or has dynamic shapes.
     """
-    found: dict[relay.Expr, Node] = {}
+    node_of: dict[relay.Expr, Node] = {}
     for expr in post_order(main.body):
         if not isinstance(expr, tvm.ir.Op):
-            found[expr] = _node(expr, found)
-    return list(found.values())
+            node_of[expr] = _node(expr, node_of)
+    return list(node_of.values())
 
 
-def _node(expr: relay.Expr, found: dict[relay.Expr, Node]) -> Node:
+def _node(expr: relay.Expr, node_of: dict[relay.Expr, Node]) -> Node:
     op = ""
     if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
         op, read = str(expr.op.name), list(expr.args)
@@ -105,7 +105,7 @@ def _node(expr: relay.Expr, found: dict[relay.Expr, Node]) -> Node:
     types = tensor_types(expr.checked_type)
     return Node(
         expr,
-        tuple(found[each] for each in read),
+        tuple(node_of[each] for each in read),
         tuple(static_shape(type_) for type_ in types),
         tuple(str(type_.dtype) for type_ in types),
         op,

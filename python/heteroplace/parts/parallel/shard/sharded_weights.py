@@ -93,12 +93,12 @@ def cut_parameter(
 
 def depending_on(nodes: Sequence[Node], names: Collection[str]) -> set[Node]:
     """Return the expressions that depend on parameters of these names; `nodes` operands first."""
-    found = set()
+    dependents = set()
     for node in nodes:
         is_one = isinstance(node.expr, relay.Var) and node.expr.name_hint in names
-        if is_one or any(child in found for child in node.children):
-            found.add(node)
-    return found
+        if is_one or any(child in dependents for child in node.children):
+            dependents.add(node)
+    return dependents
 
 
 def needs_before(carrier: Carrier, call: Node, state: Cut) -> States | None:

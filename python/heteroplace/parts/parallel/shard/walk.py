@@ -128,15 +128,15 @@ class Walk:
             return self._leaves[node]
         if isinstance(node.expr, (relay.Tuple, relay.TupleGetItem)):
             return self._visited(node)  # what its parts are may change with their readers
-        known = self._leaves.get(node)
-        if known is None:
+        leaves = self._leaves.get(node)
+        if leaves is None:
             tag = Tag(0, False, node.name)
-            known = self._leaves[node] = [Leaf(node, shape, tag) for shape in node.shapes]
-        if node.op and any(leaf.state is None for leaf in known):
+            leaves = self._leaves[node] = [Leaf(node, shape, tag) for shape in node.shapes]
+        if node.op and any(leaf.state is None for leaf in leaves):
             read = [leaf for child in node.children for leaf in self._leaves_of(child)]
             if any(leaf.state is not None for leaf in read):
-                known = self._leaves[node] = self._visited(node)
-        return known
+                leaves = self._leaves[node] = self._visited(node)
+        return leaves
 
     def _visited(self, node: Node) -> list[Leaf]:
         if node.op:
@@ -243,10 +243,10 @@ class Walk:
             needs = (Kept.WHOLE,) * len(operands)
             outs = (Kept.WHOLE,) * len(call.shapes)
         exprs = self._part_calls(call, operands, needs, outs, tag)
-        made = self._results_of(call, exprs, outs, tag)
+        results = self._results_of(call, exprs, outs, tag)
         # Constants have any number of forms; what is made of parameters is cut as they are.
         is_constant = call not in self._from_parameters
-        for own, new in zip(self._leaves[call], made, strict=True):
+        for own, new in zip(self._leaves[call], results, strict=True):
             own.forms |= new.forms
             if not is_constant:
                 own.state = new.state

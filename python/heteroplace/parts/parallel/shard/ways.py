@@ -68,9 +68,9 @@ def ways(
     others
         Gets the other cuts with which an operand could have been followed.
     """
-    count, made = len(states), len(call.shapes)
+    count, num_results = len(states), len(call.shapes)
     if is_linear(call, states):
-        yield way_to(call, states, (Kept.SUM,) * count, (Kept.SUM,) * made)
+        yield way_to(call, states, (Kept.SUM,) * count, (Kept.SUM,) * num_results)
     tried: list[States] = []
     for at, state in enumerate(states):
         if not isinstance(state, Cut):
@@ -85,7 +85,7 @@ def ways(
             others += err.others
             continue
         yield way_to(call, states, needs, outs)
-    yield way_to(call, states, (Kept.WHOLE,) * count, (Kept.WHOLE,) * made)
+    yield way_to(call, states, (Kept.WHOLE,) * count, (Kept.WHOLE,) * num_results)
 
 
 def best_way(

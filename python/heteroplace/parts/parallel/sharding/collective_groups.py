@@ -23,12 +23,12 @@ _Fit = tuple[str, int, float, float]
 
 def groups_of_plan(graph: TaskGraph, plan: Plan) -> list[Group]:
     """Return the collectives of a plan, of each kind and number of members the first group."""
-    found: dict[tuple[str, int], Group] = {}
+    groups: dict[tuple[str, int], Group] = {}
     for step in plan.collectives:
         kind = collective_kind(graph.tasks[step.task].op)
         assert kind is not None
-        found.setdefault((kind.name, len(step.devices)), (kind.name, step.devices))
-    return list(found.values())
+        groups.setdefault((kind.name, len(step.devices)), (kind.name, step.devices))
+    return list(groups.values())
 
 
 def groups_of_grid(
@@ -41,13 +41,13 @@ def groups_of_grid(
     lanes, replicas
         Devices of the first replica, and of the first lane of each.
     """
-    found: dict[Group, None] = {}
+    groups: dict[Group, None] = {}
     for index, task in enumerate(sharded.graph.tasks):
         kind = collective_kind(task.op)
         if kind is not None:
             members = replicas if sharded.is_over_replicas(index) else lanes
-            found[kind.name, tuple(members)] = None
-    return list(found)
+            groups[kind.name, tuple(members)] = None
+    return list(groups)
 
 
 class CollectiveTimes:
@@ -74,8 +74,8 @@ class CollectiveTimes:
                     options.say(f"measuring {kind} over {len(members)} devices")
                     fits = measure_collectives(cluster, members, [kind]).fits
                     self._known[keys[-1]] = fits[0] if fits else None
-        found = [self._known[key] for key in dict.fromkeys(keys)]
-        fits = tuple(sorted(fit for fit in found if fit is not None))
+        costs = [self._known[key] for key in dict.fromkeys(keys)]
+        fits = tuple(sorted(fit for fit in costs if fit is not None))
         return CollectiveCosts(fits) if fits else None
 
 

@@ -81,15 +81,15 @@ class Grid:
 
     def with_runs(self, measured_ns: Mapping[Strategy, int]) -> Grid:
         """Return the grid with real runs: its rows are of the plans that they chose."""
-        found = replace(self, measured_ns=measured_ns)
+        grid = replace(self, measured_ns=measured_ns)
         ran = {strategy.degrees for strategy in measured_ns}
         rows = [
-            replace(row_of(found.best_of(row.degrees)), uncovered=row.uncovered)
+            replace(row_of(grid.best_of(row.degrees)), uncovered=row.uncovered)
             if row.degrees in ran
             else row
             for row in self.rows
         ]
-        return replace(found, rows=tuple(rows))
+        return replace(grid, rows=tuple(rows))
 
     def _fastest(self, models: Sequence[ShardedModel]) -> ShardedModel:
         ran = [model for model in models if model.strategy in self.measured_ns]
@@ -157,7 +157,7 @@ def _planned(
     best = ranked(rows)
     if not best:
         raise _nothing_fits(rows, cluster, options)
-    found = {row.degrees: row for row in rows}
+    planned_rows = {row.degrees: row for row in rows}
     num_best = max(KERNELS_OF_BEST, options.most_run)
     first = [row.degrees for row in best[:num_best]]
     models = plan_models(source, first, cluster, options)
@@ -169,8 +169,8 @@ def _planned(
     models.sort(key=lambda model: model.solution.predicted_ns)
     for model in reversed(models):  # of each degrees the fastest is the last one
         key = model.strategy.degrees
-        found[key] = replace(row_of(model), uncovered=found[key].uncovered)
-    return Grid(tuple(found[each] for each in sorted(found)), tuple(models))
+        planned_rows[key] = replace(row_of(model), uncovered=planned_rows[key].uncovered)
+    return Grid(tuple(planned_rows[each] for each in sorted(planned_rows)), tuple(models))
 
 
 def row_of(model: ShardedModel) -> SearchRow:
@@ -187,12 +187,12 @@ def _all_degrees(source: ModelSource, cluster: Cluster, options: ShardOptions) -
     """The degrees whose microbatches the module can be made of: multiples of its own rows."""
     ids = rank_ids(cluster, options)
     num_devices = num_ranks(cluster) if ids is None else len(ids)
-    found = enumerate_degrees(num_devices, options.batch, allow_fewer=True)
-    if not found:
+    degrees = enumerate_degrees(num_devices, options.batch, allow_fewer=True)
+    if not degrees:
         raise ShardingError(
             f"a batch of {options.batch} rows cannot be cut for {num_devices} devices in any way"
         )
-    of_own = [each for each in found if each.rows(options.batch) % source.own_rows == 0]
+    of_own = [each for each in degrees if each.rows(options.batch) % source.own_rows == 0]
     if not of_own:
         raise ShardingError(
             f"the module holds {source.own_rows} rows, and a batch of {options.batch} is no "
@@ -268,10 +268,10 @@ def _collectives(
 
 def _some(rows: Iterable[int]) -> list[int]:
     """The smallest, the largest and what is between them."""
-    found = sorted(rows)
-    if len(found) <= _SIZES:
-        return found
-    return [found[0], found[len(found) // 2], found[-1]]
+    ordered = sorted(rows)
+    if len(ordered) <= _SIZES:
+        return ordered
+    return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
 
 
 def _nothing_fits(

@@ -131,8 +131,8 @@ def _with_sums(table: CostTable, timed: PlanToTime, shorter_table: CostTable) ->
     from the shorter plan."""
 
     def cost(task: int, device: int, batch: int = 1) -> Cost:
-        found = table.cost(task, device, batch)
-        return shorter_table.cost(task, device) if batch == 1 and found.ns is None else found
+        own_cost = table.cost(task, device, batch)
+        return shorter_table.cost(task, device) if batch == 1 and own_cost.ns is None else own_cost
 
     return build_table(timed.compiled.graph, timed.cluster, cost, table.batches)
 
@@ -152,17 +152,17 @@ def _table(timed: PlanToTime, program: PlanProgram, quartiles: np.ndarray) -> Co
             size = graph.batch_size(step.task, len(step.items))
             runs[step.task, step.device, size].append(times.get(index, _Time(0.0, 0.0)))
     means = {
-        key: _mean(found, graph.tasks[key[0]].adds, timed.micro_batches)
-        for key, found in runs.items()
+        key: _mean(time, graph.tasks[key[0]].adds, timed.micro_batches)
+        for key, time in runs.items()
     }
 
     def cost(task: int, device: int, batch: int = 1) -> Cost:
-        found = _alike(means, graph, cluster, (task, device, batch))
-        if found is None:
+        time = _alike(means, graph, cluster, (task, device, batch))
+        if time is None:
             if batch == 1:
                 return Cost.excluded("the plan does not run the task there")
             return Cost.unsupported("no such batch")
-        return Cost.measured(round(found.ns), round(found.spread_ns))
+        return Cost.measured(round(time.ns), round(time.spread_ns))
 
     return build_table(graph, cluster, cost, tuple(sorted({1, *(key[2] for key in runs)})))
 
@@ -188,14 +188,14 @@ def _step_times(program: PlanProgram, quartiles: np.ndarray, plan: Plan) -> dict
     for at in instructions:
         if at.kernel is not None:
             callers[at.step].add(at.queue)
-    found: dict[int, _Time] = {}
+    times: dict[int, _Time] = {}
     for index, at in enumerate(instructions):
         is_join = at.step in callers and at.queue not in callers[at.step]
         if isinstance(plan.steps[at.step], Run) and not is_join:
-            before = found.get(at.step, _Time(0.0, 0.0))
+            before = times.get(at.step, _Time(0.0, 0.0))
             spread = (high[index] - low[index]) / 2
-            found[at.step] = _Time(before.ns + middle[index], before.spread_ns + spread)
-    return found
+            times[at.step] = _Time(before.ns + middle[index], before.spread_ns + spread)
+    return times
 
 
 def _mean(times: Sequence[_Time], adds: bool, micro_batches: int) -> _Time:

@@ -62,22 +62,22 @@ class TaskMemory:
     """Names of the tasks and the model inputs that its kernels read."""
     calls: tuple[CallMemory, ...] = ()
 
-    def inner_bytes(self, items: int, made: int, dead: Sequence[tuple[str, int]]) -> int:
+    def inner_bytes(self, items: int, num_made: int, dead: Sequence[tuple[str, int]]) -> int:
         """Return what it holds at most beyond all that it reads and makes.
 
         Parameters
         ----------
-        made
+        num_made
             Bytes of what it makes.
         dead
             (maker, bytes) of what it is the last to read.
         """
-        known = [(name, size) for name, size in dead if name in self.reads]
+        read_sizes = [(name, size) for name, size in dead if name in self.reads]
         return max(
             (
                 call.inner_bytes * items
-                - (0 if call.has_made else made)
-                - sum(size for name, size in known if name not in call.needed)
+                - (0 if call.has_made else num_made)
+                - sum(size for name, size in read_sizes if name not in call.needed)
                 for call in self.calls
             ),
             default=0,
@@ -92,14 +92,14 @@ def task_memories(compiled: CompiledNetwork, cluster: Cluster) -> dict[str, Task
     compiled
         What `compiled_alone` makes of a network.
     """
-    found: dict[str, TaskMemory] = {}
+    memories: dict[str, TaskMemory] = {}
     for under_test in find_devices_under_test(compiled.graph, cluster):
         calls = compiled.calls(cluster, under_test.placement)
         for name, memory in memories_of_calls(calls).items():
-            known = found.setdefault(name, memory)
-            if _size(known) < _size(memory):
-                found[name] = memory
-    return found
+            own = memories.setdefault(name, memory)
+            if _size(own) < _size(memory):
+                memories[name] = memory
+    return memories
 
 
 def _size(memory: TaskMemory) -> int:
@@ -182,10 +182,10 @@ class _Walk:
     def _weights(self, call: KernelCall) -> dict[str, int]:
         """Bytes of the weights that a call reads, by content: a program has equal ones once."""
         read = [self._calls.values[root(self._calls, value)] for value in call.reads]
-        found = [(value, value.constant) for value in read]
+        constants = [(value, value.constant) for value in read]
         return {
             value.digest.hex(): aligned(constant.nbytes)
-            for value, constant in found
+            for value, constant in constants
             if constant is not None
         }
 
@@ -213,7 +213,7 @@ class _Walk:
             for value in last
             if value in self._maker and self._inner_task(value) != task
         }
-        found: list[CallMemory] = []
+        call_memories: list[CallMemory] = []
         inner: dict[int, int] = {}
         """Last call that reads what is there."""
         has_made = False
@@ -225,9 +225,9 @@ class _Walk:
                     has_made = True
             num_bytes = sum(aligned(self._calls.values[value].bytes) for value in inner)
             needed = frozenset(name for value, name in outer.items() if last[value] >= at)
-            found.append(CallMemory(num_bytes, needed, has_made))
+            call_memories.append(CallMemory(num_bytes, needed, has_made))
             inner = {value: end for value, end in inner.items() if end > at}
-        return TaskMemory(reads=frozenset(outer.values()), calls=tuple(found))
+        return TaskMemory(reads=frozenset(outer.values()), calls=tuple(call_memories))
 
     def _late(self, calls: Sequence[KernelCall]) -> list[KernelCall]:
         """The calls, what only reads inputs of the model right before who reads what it makes."""
@@ -237,9 +237,9 @@ class _Walk:
             if any(self._calls.values[value].input_name is None for value in reads):
                 continue
             at = order.index(call)
-            made = set(call.writes)
+            written = set(call.writes)
             later = range(at + 1, len(order))
-            first = next((n for n in later if made & set(self._reads(order[n]))), None)
+            first = next((n for n in later if written & set(self._reads(order[n]))), None)
             if first is not None:
                 order.insert(first, call)
                 del order[at]

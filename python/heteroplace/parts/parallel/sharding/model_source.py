@@ -206,9 +206,9 @@ class ModelSource:
         """
         key = self._key(lanes, rows, batch)
         if key not in self._joinable:
-            made = self.network(lanes, rows, batch)
-            assert made.network is not None  # weights are bound, or state
-            self._joinable[key] = JoinableSums(made.network.mod, made.sharded.graph).names
+            network = self.network(lanes, rows, batch)
+            assert network.network is not None  # weights are bound, or state
+            self._joinable[key] = JoinableSums(network.network.mod, network.sharded.graph).names
         return self._joinable[key]
 
     def _compiled_alone(

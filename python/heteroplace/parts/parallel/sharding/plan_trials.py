@@ -101,14 +101,16 @@ def _name(model: ShardedModel) -> str:
 
 def _side_by_side(models: Sequence[ShardedModel]) -> list[ShardedModel]:
     """The first one, and those behind it that fit into memory together."""
-    found = list(models[:1])
+    chosen_models = list(models[:1])
     for model in models[1:]:
-        held = [sum(each) for each in zip(*(m.peak_bytes for m in (*found, model)), strict=True)]
+        held = [
+            sum(each) for each in zip(*(m.peak_bytes for m in (*chosen_models, model)), strict=True)
+        ]
         limits = [memory.bytes // _SHARE_OF_MEMORY for memory in model.solution.cluster.memories]
         if any(used > limit for used, limit in zip(held, limits, strict=True)):
             break
-        found.append(model)
-    return found
+        chosen_models.append(model)
+    return chosen_models
 
 
 def _turn_ns(executor: Executor) -> float:

@@ -110,8 +110,8 @@ class _ShardPass:
         self, mod: tvm.IRModule, context: tvm.transform.PassContext
     ) -> tvm.IRModule:
         """Share `mod`, unless it is shared by this cluster already."""
-        found = read_sharded(mod)
-        if found is None or not is_same_but_batches(found[0].solution.cluster, self._cluster):
+        sharded = read_sharded(mod)
+        if sharded is None or not is_same_but_batches(sharded[0].solution.cluster, self._cluster):
             shared = shard_model(mod, self._cluster, self._params, self._options).to_module()
             return with_requested_options(shared, vars(self._options))
         if others := other_options(mod, vars(self._options)):

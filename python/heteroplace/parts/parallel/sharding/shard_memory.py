@@ -64,7 +64,7 @@ def view_tasks(mod: tvm.IRModule) -> frozenset[str]:
     for node in post_order(mod["main"].body):
         if isinstance(node, relay.Call) and node.op.name != _NO_KERNEL:
             is_view[task_of_span(node) or ""] &= bool(node.op.get_attr("TReshapeOp"))
-    return frozenset(name for name, found in is_view.items() if found)
+    return frozenset(name for name, is_a_view in is_view.items() if is_a_view)
 
 
 def _with_memories(graph: TaskGraph, plan: Plan, memories: Mapping[str, TaskMemory]) -> TaskGraph:
@@ -74,21 +74,21 @@ def _with_memories(graph: TaskGraph, plan: Plan, memories: Mapping[str, TaskMemo
     of the model.
     """
     names = [plain_name(task.name) for task in graph.tasks]
-    found = [memories.get(name) for name in names]
+    memories_of_tasks = [memories.get(name) for name in names]
     tasks = tuple(
         task if own is None else _with_kernels(task, own)
-        for task, own in zip(graph.tasks, found, strict=True)
+        for task, own in zip(graph.tasks, memories_of_tasks, strict=True)
     )
     sent = {step.tensor for step in plan.steps if isinstance(step, Copy)}
     tensors = list(graph.tensors)
-    for made, own in zip(graph.task_outputs, found, strict=True):
-        for copy in own.copies if made and own is not None else ():
-            whole = tensors[made[0]]
-            if made[0] in sent:
+    for outputs, own in zip(graph.task_outputs, memories_of_tasks, strict=True):
+        for copy in own.copies if outputs and own is not None else ():
+            whole = tensors[outputs[0]]
+            if outputs[0] in sent:
                 continue
             readers = [task for task in whole.consumers if names[task] in copy.readers]
             left = [task for task in whole.consumers if names[task] not in copy.only_readers]
-            tensors[made[0]] = replace(whole, consumers=tuple(left))
+            tensors[outputs[0]] = replace(whole, consumers=tuple(left))
             apart = replace(whole, index=len(tensors), bytes=copy.num_bytes)
             tensors.append(replace(apart, consumers=tuple(readers)))
     return replace(graph, tasks=tasks, tensors=tuple(tensors))

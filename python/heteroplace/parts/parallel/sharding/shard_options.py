@@ -190,12 +190,12 @@ def read_shard_options(given: Mapping[str, Any]) -> ShardOptions:
         rest["degrees"] = Degrees(**parts)
     if "batch" not in rest:
         raise ShardingError("the rows of the whole batch are missing: say batch=64, for example")
-    (found,) = by_attribute([ShardOptions], rest, "Shard", ShardingError)
-    if "degrees" in found:
-        found["degrees"] = _given_degrees(found["degrees"])
-    check_types(ShardOptions, found, "Shard", ShardingError)
-    listed = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
-    options = ShardOptions(**{**found, **listed}, progress=given.get("progress"))
+    (fields,) = by_attribute([ShardOptions], rest, "Shard", ShardingError)
+    if "degrees" in fields:
+        fields["degrees"] = _given_degrees(fields["degrees"])
+    check_types(ShardOptions, fields, "Shard", ShardingError)
+    listed = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    options = ShardOptions(**{**fields, **listed}, progress=given.get("progress"))
     check_shard_options(options)
     return options
 

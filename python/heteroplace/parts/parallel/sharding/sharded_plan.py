@@ -104,7 +104,7 @@ class ShardedModel:
     def record(self) -> ShardingRecord:
         """All of it that a file holds: everything but the network."""
         degrees, strategy = self.strategy.degrees, self.strategy
-        told = Told(
+        description = Told(
             self.options.batch,
             (degrees.data, degrees.tensor, degrees.pipeline, degrees.micro_batches),
             strategy.schedule,
@@ -117,7 +117,7 @@ class ShardedModel:
             self.options.uneven,
             self.weight_gradients,
         )
-        return ShardingRecord(told, self.solution)
+        return ShardingRecord(description, self.solution)
 
     def to_module(self) -> tvm.IRModule:
         """Return the Relay module that `heteroplace.build` takes."""
@@ -160,7 +160,7 @@ def plan_models(
         As `plan_model`.
     """
     planned = [planned_strategies(source, degrees, cluster, options) for degrees in several]
-    every = [each for found in planned for each in found]
+    every = [each for models_of in planned for each in models_of]
     if options.costs == MEASURE:
         costs = [(table, Coverage()) for table in _measured_costs(source, every, options)]
     else:
@@ -170,8 +170,10 @@ def plan_models(
             estimates = estimated_costs(each.cluster, each.sharded.graph, names, measured)
             sizes = each.cluster.devices[0].batch_sizes
             costs.append(estimates.table(each.compiled.graph, sizes))
-    found = iter(costs)
-    models = [_that_fit(source, each, options, list(islice(found, len(each)))) for each in planned]
+    models_of = iter(costs)
+    models = [
+        _that_fit(source, each, options, list(islice(models_of, len(each)))) for each in planned
+    ]
     return [model for each in models for model in each]
 
 
@@ -315,19 +317,19 @@ def options_of(record: ShardingRecord) -> ShardOptions:
     ShardingError
         They do not go together.
     """
-    told = record.told
+    description = record.told
     options = ShardOptions(
-        batch=told.batch,
-        degrees=Degrees(*told.degrees),
-        schedule=told.schedule,
-        zero=told.zero,
-        recompute_every=told.recompute,
-        cuts=told.cuts,
-        optimizer=told.optimizer,
-        loss=told.loss,
-        prediction=told.prediction,
-        uneven=told.uneven,
-        weight_gradients=told.weight_gradients,
+        batch=description.batch,
+        degrees=Degrees(*description.degrees),
+        schedule=description.schedule,
+        zero=description.zero,
+        recompute_every=description.recompute,
+        cuts=description.cuts,
+        optimizer=description.optimizer,
+        loss=description.loss,
+        prediction=description.prediction,
+        uneven=description.uneven,
+        weight_gradients=description.weight_gradients,
     )
     check_shard_options(options)
     return options

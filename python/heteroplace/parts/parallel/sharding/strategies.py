@@ -95,7 +95,7 @@ def planned_strategies(
     compiled = CompiledNetwork.of(Network(rewrite(sharded, first).graph, mod, state=state))
     memories = source.task_memories(*key, cluster) if is_measured else None
     base = shorter_plan(compiled, sharded, first, cluster, options)
-    found: list[PlannedStrategy] = []
+    planned: list[PlannedStrategy] = []
     for strategy in strategies:
         own = _taking_sums(cluster, strategy)
         joinable = source.joinable(*key) if strategy.sums_at_end else ()
@@ -103,9 +103,9 @@ def planned_strategies(
         timed = plan_to_time(base, plan, own, strategy)
         model = (mod, state, memories)
         this = PlannedStrategy(strategy, sharded, own, plan, compiled, timed, *model)
-        if not found or (plan.steps != found[0].plan.steps and _fits(this)):
-            found.append(this)
-    return found
+        if not planned or (plan.steps != planned[0].plan.steps and _fits(this)):
+            planned.append(this)
+    return planned
 
 
 def _fits(planned: PlannedStrategy) -> bool:

@@ -101,8 +101,8 @@ class _Backward:
     def _visit(self, node: relay.Expr) -> None:
         reader = self._first_reader[node]
         if isinstance(node, relay.Tuple):
-            for field, found in zip(node.fields, self._sums[node], strict=True):
-                self._give(field, found, reader)
+            for field, gradient in zip(node.fields, self._sums[node], strict=True):
+                self._give(field, gradient, reader)
         elif isinstance(node, relay.TupleGetItem):
             self._give(node.tuple_value, self._sums[node][0], reader, node.index)
         elif isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
@@ -115,10 +115,10 @@ class _Backward:
             )
 
     def _give(
-        self, value: relay.Expr, found: Sequence[relay.Expr], reader: str, index: int = 0
+        self, value: relay.Expr, gradients: Sequence[relay.Expr], reader: str, index: int = 0
     ) -> None:
         """Note gradients of a value, or of a field of it, that one of its readers gave."""
-        if value not in self._active or not found:
+        if value not in self._active or not gradients:
             return
         type_ = value.checked_type
         fields = type_.fields if isinstance(type_, relay.TupleType) else ()
@@ -129,7 +129,7 @@ class _Backward:
             )
         if value not in self._sums:
             self._sums[value] = [[] for _ in tensor_types(type_)]
-        self._sums[value][index].extend(found)
+        self._sums[value][index].extend(gradients)
         self._first_reader[value] = reader  # of several the last to give, the first to run
 
     def _call(self, call: relay.Call) -> None:
@@ -143,13 +143,13 @@ class _Backward:
             )
         parts = [self._sum(call, index) for index in range(len(self._sums[call]))]
         is_tuple = isinstance(call.checked_type, relay.TupleType)
-        found = gradient(call, relay.Tuple(parts) if is_tuple else parts[0])
-        if len(found) != len(call.args):
+        gradients = gradient(call, relay.Tuple(parts) if is_tuple else parts[0])
+        if len(gradients) != len(call.args):
             raise UnsupportedRelayError(
-                f"the gradient of {call.op.name} gives {len(found)} gradients for its "
+                f"the gradient of {call.op.name} gives {len(gradients)} gradients for its "
                 f"{len(call.args)} operands"
             )
-        for operand, of_operand in zip(call.args, found, strict=True):
+        for operand, of_operand in zip(call.args, gradients, strict=True):
             if operand not in self._active:
                 continue
             expr = self._named(of_operand, name, call)
@@ -165,10 +165,10 @@ class _Backward:
         But what products give comes first: of a product whose weight is cut each shard has a part
         of the sum, and these parts are then added up between the shards once, not each.
         """
-        found = self._sums[value][index]
-        products = [expr for expr in found if self._is_product(expr)]
-        others = [expr for expr in found if expr not in products]
-        if found:
+        gradient = self._sums[value][index]
+        products = [expr for expr in gradient if self._is_product(expr)]
+        others = [expr for expr in gradient if expr not in products]
+        if gradient:
             expr = reduce(relay.add, [*products, *others])
         else:
             type_ = tensor_types(value.checked_type)[index]

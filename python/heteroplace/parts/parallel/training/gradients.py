@@ -101,9 +101,9 @@ def _variance(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     """Of any mean, which its second operand is: it need not be the data's own."""
     data, mean = call.args
     axes = _reduced_axes(call)
-    kept = [1 if at in axes else extent for at, extent in enumerate(_shape(data))]
+    reduced_shape = [1 if at in axes else extent for at, extent in enumerate(_shape(data))]
     count = int(np.prod([_shape(data)[axis] for axis in axes])) - bool(call.attrs.unbiased)
-    scaled = relay.reshape(grad, kept) * _constant(2.0 / count, data)
+    scaled = relay.reshape(grad, reduced_shape) * _constant(2.0 / count, data)
     of_data = scaled * (data - mean)
     return [of_data, relay.negative(relay.collapse_sum_like(of_data, mean))]
 
@@ -163,11 +163,11 @@ def _extreme(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     without axes."""
     data = call.args[0]
     axes = _reduced_axes(call)
-    kept = [1 if at in axes else extent for at, extent in enumerate(_shape(data))]
-    is_extreme = relay.equal(data, relay.reshape(call, kept))
+    reduced_shape = [1 if at in axes else extent for at, extent in enumerate(_shape(data))]
+    is_extreme = relay.equal(data, relay.reshape(call, reduced_shape))
     chosen = relay.cast(is_extreme, data.checked_type.dtype)
     count = relay.sum(chosen, axes, keepdims=True)
-    return [chosen * relay.reshape(grad, kept) / count]
+    return [chosen * relay.reshape(grad, reduced_shape) / count]
 
 
 def _leaky_relu(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
@@ -262,17 +262,17 @@ def _in_range(indices: relay.Expr, extent: int, mode: str) -> relay.Expr:
 def _strided_slice(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     """Zeros between what was taken, and around it."""
     data = call.args[0]
-    shape, found = _shape(data), _shape(call)
+    shape, result_shape = _shape(data), _shape(call)
     starts, steps = _slices(call, shape)
     for axis, step in enumerate(steps):
         if step < 0:
             grad = relay.reverse(grad, axis)
-            starts[axis] += (found[axis] - 1) * step
+            starts[axis] += (result_shape[axis] - 1) * step
     steps = [abs(step) for step in steps]
     if max(steps, default=1) > 1:
         grad = relay.nn.dilate(grad, steps)
     widths = []
-    for start, step, count, extent in zip(starts, steps, found, shape, strict=True):
+    for start, step, count, extent in zip(starts, steps, result_shape, shape, strict=True):
         widths.append((start, extent - start - ((count - 1) * step + 1)))
     return [relay.nn.pad(grad, widths, _constant(0.0, call))]
 

@@ -19,7 +19,7 @@ class Optimizer(Protocol):
         """Names of what it keeps for each weight: a tensor like the weight, at first zeros."""
 
     def update(
-        self, weight: relay.Expr, gradient: relay.Expr, kept: Sequence[relay.Expr], dtype: str
+        self, weight: relay.Expr, gradient: relay.Expr, slots: Sequence[relay.Expr], dtype: str
     ) -> tuple[relay.Expr, ...]:
         """Return the new weight, and what is kept next (in the order of `slots`)."""
 
@@ -39,7 +39,7 @@ class SGD:
         return ()
 
     def update(
-        self, weight: relay.Expr, gradient: relay.Expr, kept: Sequence[relay.Expr], dtype: str
+        self, weight: relay.Expr, gradient: relay.Expr, slots: Sequence[relay.Expr], dtype: str
     ) -> tuple[relay.Expr, ...]:
         return (_descend(weight, gradient, self.lr, dtype),)
 
@@ -67,9 +67,9 @@ class Momentum:
         return ("velocity",)
 
     def update(
-        self, weight: relay.Expr, gradient: relay.Expr, kept: Sequence[relay.Expr], dtype: str
+        self, weight: relay.Expr, gradient: relay.Expr, slots: Sequence[relay.Expr], dtype: str
     ) -> tuple[relay.Expr, ...]:
-        velocity = relay.add(relay.multiply(kept[0], relay.const(self.momentum, dtype)), gradient)
+        velocity = relay.add(relay.multiply(slots[0], relay.const(self.momentum, dtype)), gradient)
         return _descend(weight, velocity, self.lr, dtype), velocity
 
 

@@ -66,8 +66,8 @@ class _Simplifier:
         return static_shape(self._type(value))
 
     def _type(self, value: relay.Expr) -> relay.TensorType:
-        known = self._types.get(value)
-        return value.checked_type if known is None else known
+        own_type = self._types.get(value)
+        return value.checked_type if own_type is None else own_type
 
     def is_same(self, value: relay.Expr, old: relay.Call) -> bool:
         """Say whether a new expression has the shape and type of the result of `old`."""

@@ -189,9 +189,9 @@ def _backward(
         )
     prediction = main.body
     labels = relay.Var(LABELS, loss.labels_type(prediction.checked_type))
-    known: dict[relay.Expr, relay.Expr] = {node: node for node in post_order(prediction)}
-    outputs = [name_new(loss.value(prediction, labels, batch), known, LOSS)]
-    seed = name_new(loss.gradient(prediction, labels, batch), known, gradient_name(LOSS))
+    known_exprs: dict[relay.Expr, relay.Expr] = {node: node for node in post_order(prediction)}
+    outputs = [name_new(loss.value(prediction, labels, batch), known_exprs, LOSS)]
+    seed = name_new(loss.gradient(prediction, labels, batch), known_exprs, gradient_name(LOSS))
     variables = [parameter for parameter in main.params if parameter.name_hint in chosen]
     inputs = [parameter for parameter in main.params if parameter.name_hint not in chosen]
     weights = []
@@ -200,7 +200,7 @@ def _backward(
         if gradient is not None:
             weights.append(var)
             outputs.append(gradient)
-        elif var in known:
+        elif var in known_exprs:
             inputs.append(var)  # read, but only where there are no gradients
             if var.name_hint in values:
                 fixed[var.name_hint] = values[var.name_hint]
@@ -306,8 +306,8 @@ def _check_keeps_apart(
         for var in read
         if var.name_hint not in params and static_shape(var.checked_type)
     }
-    found = list(rows.values())
-    own = predicted if predicted in found or not found else found[0]
+    row_counts = list(rows.values())
+    own = predicted if predicted in row_counts or not row_counts else row_counts[0]
     if batch <= min(own, predicted):
         return  # all of it at once
     items = [name for name, extent in rows.items() if extent == own]
@@ -326,18 +326,18 @@ def _update(
 ) -> tuple[relay.Function, tuple[str, ...]]:
     """The optimiser's step for all weights, and the names of the state."""
     gradients = [relay.Var(f"gradient.{var.name_hint}", var.checked_type) for var in weights]
-    kept, new_weights, new_kept = [], [], []
+    old_slots, new_weights, new_kept = [], [], []
     for weight, gradient in zip(weights, gradients, strict=True):
         slots = [
             relay.Var(f"{slot}.{weight.name_hint}", weight.checked_type) for slot in optimizer.slots
         ]
-        found = optimizer.update(weight, gradient, slots, weight.checked_type.dtype)
-        known: dict[relay.Expr, relay.Expr] = {var: var for var in (weight, gradient, *slots)}
-        named = [name_new(expr, known, update_name(weight.name_hint)) for expr in found]
-        kept += slots
+        updated = optimizer.update(weight, gradient, slots, weight.checked_type.dtype)
+        known_exprs: dict[relay.Expr, relay.Expr] = {var: var for var in (weight, gradient, *slots)}
+        named = [name_new(expr, known_exprs, update_name(weight.name_hint)) for expr in updated]
+        old_slots += slots
         new_weights.append(named[0])
         new_kept += named[1:]
-    state = [*weights, *kept]
+    state = [*weights, *old_slots]
     function = relay.Function([*state, *gradients], relay.Tuple([*new_weights, *new_kept]))
     return _typed(function), tuple(var.name_hint for var in state)
 
@@ -367,7 +367,7 @@ def _untrained(
     prediction: relay.Expr, chosen: Collection[str], weights: tuple[str, ...]
 ) -> tuple[str, ...]:
     """What could be a weight and is not trained."""
-    found = [
+    names = [
         f"{name}: the loss has no gradient with respect to it"
         for name in sorted({*chosen} - {*weights})
     ]
@@ -378,8 +378,8 @@ def _untrained(
                     continue
                 shape = static_shape(child.checked_type)
                 if np.prod(shape) > 1:
-                    found.append(f"constant {list(shape)} of {span_name(node)!r}: no parameter")
-    return tuple(dict.fromkeys(found))
+                    names.append(f"constant {list(shape)} of {span_name(node)!r}: no parameter")
+    return tuple(dict.fromkeys(names))
 
 
 def _first_state(

@@ -77,42 +77,42 @@ def name_calls(nodes: Sequence[relay.Expr], mapped: dict[relay.Expr, relay.Expr]
         if not isinstance(new, relay.Call) or not isinstance(new.op, tvm.ir.Op) or span_name(old):
             return new
         kind = new.op.name.rpartition(".")[2]
-        found = ""
-        while not found or found in taken:
-            found = f"{kind}.{counts[kind]}"
+        span = ""
+        while not span or span in taken:
+            span = f"{kind}.{counts[kind]}"
             counts[kind] += 1
-        return relay.Call(new.op, new.args, new.attrs, new.type_args, named_span(found))
+        return relay.Call(new.op, new.args, new.attrs, new.type_args, named_span(span))
 
     rebuild(nodes, mapped, name)
 
 
-def name_new(expr: relay.Expr, known: dict[relay.Expr, relay.Expr], name: str) -> relay.Expr:
+def name_new(expr: relay.Expr, known_exprs: dict[relay.Expr, relay.Expr], name: str) -> relay.Expr:
     """Return `expr` with a name for the calls in it that are not known; they are then.
 
     `known` maps old expressions to what stands for them, and each of those to itself.
     """
-    new = new_nodes(expr, known)
-    rebuild(new, known, None, named_span(name))
+    new = new_nodes(expr, known_exprs)
+    rebuild(new, known_exprs, None, named_span(name))
     for node in new:
-        made = known[node]
-        known[made] = made
-    return known[expr]
+        new_node = known_exprs[node]
+        known_exprs[new_node] = new_node
+    return known_exprs[expr]
 
 
-def new_nodes(expr: relay.Expr, known: Mapping[relay.Expr, relay.Expr]) -> list[relay.Expr]:
+def new_nodes(expr: relay.Expr, known_exprs: Mapping[relay.Expr, relay.Expr]) -> list[relay.Expr]:
     """Return what `expr` is made of that is not known yet, operands first.
 
     Unlike `post_order` it does not walk over all that lies below, however large that is.
     """
-    found: dict[relay.Expr, None] = {}
+    nodes: dict[relay.Expr, None] = {}
     stack = [(expr, False)]
     while stack:
         node, is_ready = stack.pop()
-        if node in known or node in found:
+        if node in known_exprs or node in nodes:
             continue
         if is_ready:
-            found[node] = None
+            nodes[node] = None
             continue
         stack.append((node, True))
         stack.extend((child, False) for child in reversed(children(node)))
-    return list(found)
+    return list(nodes)

@@ -35,10 +35,10 @@ def of_conv2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
             f"{str(attrs.out_layout) or layouts[0]} has no gradient here; only of NCHW, OIHW, NCHW "
             f'has it one: relay.transform.ConvertLayout({{"nn.conv2d": ["NCHW", "OIHW"]}})'
         )
-    found: list[relay.Expr] = conv2d_grad(call, grad)
+    gradients: list[relay.Expr] = conv2d_grad(call, grad)
     if any(int(step) != 1 for step in attrs.dilation):
-        found[0] = _data_of_gaps(call, grad)
-    return found
+        gradients[0] = _data_of_gaps(call, grad)
+    return gradients
 
 
 def _data_of_gaps(call: relay.Call, grad: relay.Expr) -> relay.Expr:
@@ -94,8 +94,8 @@ def of_max_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
                 f"{int(stride)} overlap in more places than the {num_windows} that there are along "
                 f"{letter}: TVM's kernel computes another one. Use larger maps or smaller windows"
             )
-    found: list[relay.Expr] = max_pool2d_grad(call, grad)
-    return found
+    gradients: list[relay.Expr] = max_pool2d_grad(call, grad)
+    return gradients
 
 
 def of_avg_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
@@ -112,8 +112,8 @@ def of_avg_pool2d(call: relay.Call, grad: relay.Expr) -> list[relay.Expr]:
     is_plain = steps == sizes and not any((*map(int, attrs.padding), attrs.ceil_mode))
     if not is_plain or layout not in ("NCHW", "NHWC"):
         _refuse_overhang(call)
-        found: list[relay.Expr] = avg_pool2d_grad(call, grad)
-        return found
+        gradients: list[relay.Expr] = avg_pool2d_grad(call, grad)
+        return gradients
     return [_spread(call, grad, sizes)]
 
 
@@ -167,14 +167,14 @@ def _spread(call: relay.Call, grad: relay.Expr, sizes: Sequence[int]) -> relay.E
     """
     shape, layout = _shape(call.args[0]), str(call.attrs.layout)
     part = relay.const(1.0 / (sizes[0] * sizes[1]), call.checked_type.dtype)
-    found = grad * part
+    shares = grad * part
     rest = [(0, 0)] * len(shape)
     for letter, size in zip("HW", sizes, strict=True):
         axis = layout.find(letter)
         rest[axis] = (0, shape[axis] - _shape(call)[axis] * size)
         if size > 1:
-            found = relay.repeat(found, size, axis)
-    return relay.nn.pad(found, rest) if any(after for _, after in rest) else found
+            shares = relay.repeat(shares, size, axis)
+    return relay.nn.pad(shares, rest) if any(after for _, after in rest) else shares
 
 
 def _shape(expr: relay.Expr) -> tuple[int, ...]:

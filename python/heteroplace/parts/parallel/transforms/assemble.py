@@ -197,14 +197,14 @@ class _Assembler:
 
     def _ranks_with(self, tensor: int, replica: int) -> list[int]:
         """The ranks of a replica that have a tensor when the task that makes it has run."""
-        made = self._graph.tensors[tensor]
-        if made.producer is None:
+        tensor_record = self._graph.tensors[tensor]
+        if tensor_record.producer is None:
             return []
-        ranks = self._ranks_of(made.producer, replica)
-        kind = collective_kind(self._graph.tasks[made.producer].op)
+        ranks = self._ranks_of(tensor_record.producer, replica)
+        kind = collective_kind(self._graph.tasks[tensor_record.producer].op)
         if kind is None or len(ranks) == 1 or kind.makes == "all":
             return ranks
-        return [ranks[made.index]] if kind.makes == "each" else ranks[:1]
+        return [ranks[tensor_record.index]] if kind.makes == "each" else ranks[:1]
 
     def run_slot(self, slot: Sequence[Work]) -> None:
         """Write one time slot: computations, copies, and updates of stages that are done."""
@@ -281,7 +281,7 @@ class _Assembler:
     def _exchange(self, task: int, ranks: list[int], items: tuple[int, ...], root: int) -> None:
         """Write a collective, and before it what its members need that is not there."""
         kind = collective_kind(self._graph.tasks[task].op)
-        reads, made = self._graph.task_inputs[task], self._graph.task_outputs[task]
+        reads, outputs = self._graph.task_inputs[task], self._graph.task_outputs[task]
         memories = [self._memory[rank] for rank in ranks]
         if kind is None:
             raise AssertionError(f"task {task} is no collective")
@@ -292,7 +292,7 @@ class _Assembler:
             self._bring(read, memory, items)
         devices = tuple(self._ranks[rank] for rank in ranks)
         self.steps.append(Collective(task, devices, items, root))
-        for position, tensor in enumerate(made):
+        for position, tensor in enumerate(outputs):
             at = {"all": memories, "each": [memories[position]], "root": [memories[root]]}
             self._note(tensor, at[kind.makes], items)
 
@@ -309,9 +309,9 @@ class _Assembler:
 
     def _bring(self, tensor: int, memory: int, items: tuple[int, ...]) -> None:
         """Write the copy of a tensor to a memory, unless it is there."""
-        made = self._graph.tensors[tensor]
+        tensor_record = self._graph.tensors[tensor]
         for key in self._keys(tensor, items):
-            if key not in self._homes and made.producer is None:
+            if key not in self._homes and tensor_record.producer is None:
                 if self._cluster.host is None:
                     continue
                 self._homes[key] = [self._cluster.host]
@@ -320,7 +320,8 @@ class _Assembler:
                 continue
             if not homes:
                 raise ShardingError(
-                    f"{self._graph.name!r}: tensor {made.name!r} is read before it is made; "
+                    f"{self._graph.name!r}: tensor {tensor_record.name!r} "
+                    f"is read before it is made; "
                     f"check layers and passes of the tasks that read it"
                 )
             item = self._every if key[1] is None else (key[1],)
@@ -353,11 +354,11 @@ class _Assembler:
 
     def _targets(self, tensor: int, replica: int) -> list[tuple[int, int]]:
         """(memory that has it, memory of a reader at another stage), ascending by rank."""
-        made = self._graph.tensors[tensor]
+        tensor_record = self._graph.tensors[tensor]
         sources = self._ranks_with(tensor, replica)
-        found: dict[int, int] = {}
-        for reader in made.consumers:
-            if self._stage[reader] == self._stage[made.producer or 0]:
+        ranks_by_memory: dict[int, int] = {}
+        for reader in tensor_record.consumers:
+            if self._stage[reader] == self._stage[tensor_record.producer or 0]:
                 continue
             ranks = self._ranks_of(reader, replica)
             reads = self._graph.task_inputs[reader]
@@ -367,5 +368,8 @@ class _Assembler:
             for rank in ranks:
                 lane = rank // self._degrees.pipeline
                 same = [src for src in sources if src // self._degrees.pipeline == lane]
-                found[rank] = (same or sources)[0]
-        return [(self._memory[found[rank]], self._memory[rank]) for rank in sorted(found)]
+                ranks_by_memory[rank] = (same or sources)[0]
+        return [
+            (self._memory[ranks_by_memory[rank]], self._memory[rank])
+            for rank in sorted(ranks_by_memory)
+        ]

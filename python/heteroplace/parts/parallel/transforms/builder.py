@@ -194,13 +194,13 @@ class ShardedBuilder:
 
     def _sorted_tensors(self) -> list[TensorEntry]:
         """In the order of their ids."""
-        found = []
+        sorted_entries = []
         waiting = self._behind.get(None, [])[::-1]
         while waiting:
             name = waiting.pop()
-            found.append(self.tensors[name])
+            sorted_entries.append(self.tensors[name])
             waiting += self._behind.get(name, [])[::-1]
-        return found
+        return sorted_entries
 
     def _sorted_tasks(self) -> list[str]:
         """Names of the tasks, each after what makes its inputs where there is no cycle."""
@@ -209,7 +209,9 @@ class ShardedBuilder:
             path = {last: iter(self._makers(last))}
             while path:
                 name = next(reversed(path))
-                before = next((made for made in path[name] if made not in done), None)
+                before = next(
+                    (unfinished for unfinished in path[name] if unfinished not in done), None
+                )
                 if name in done or before is None:
                     done.setdefault(name)
                     del path[name]

@@ -135,15 +135,15 @@ def enumerate_degrees(
         Also take those for numbers of devices that divide `num_devices`.
     """
     numbers = _divisors(num_devices) if allow_fewer else [num_devices]
-    found = []
+    degrees = []
     for number in numbers:
         for data in _divisors(number):
             for tensor in _divisors(number // data):
                 pipeline = number // data // tensor
                 for micro_batches in _micro_batches(pipeline, max_micro_batches):
                     if batch >= 1 and batch % (data * micro_batches) == 0:
-                        found.append(Degrees(data, tensor, pipeline, micro_batches))
-    return tuple(sorted(found))
+                        degrees.append(Degrees(data, tensor, pipeline, micro_batches))
+    return tuple(sorted(degrees))
 
 
 def _divisors(number: int) -> list[int]:
@@ -191,11 +191,11 @@ def devices_at_once(cluster: Cluster) -> list[int]:
     memories: set[int] = set()
     first: list[int] = []
     others: list[int] = []
-    for is_first, found in ((True, first), (False, others)):
+    for is_first, devices in ((True, first), (False, others)):
         for index, device in enumerate(cluster.devices):
             if taken.intersection(device.units) or (is_first and device.memory in memories):
                 continue
             taken.update(device.units)
             memories.add(device.memory)
-            found.append(index)
+            devices.append(index)
     return sorted(first) + sorted(others)

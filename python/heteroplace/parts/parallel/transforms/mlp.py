@@ -166,7 +166,7 @@ class _Maker:
         self,
         op: str,
         reads: tuple[str, ...],
-        made: tuple[str, tuple[int, ...]],
+        output: tuple[str, tuple[int, ...]],
         layer: int,
         lane: int | None,
         flops: int,
@@ -174,7 +174,7 @@ class _Maker:
         weight_bytes: int = 0,
         is_sum: bool = False,
     ) -> str:
-        name, shape = made
+        name, shape = output
         stem = op.partition("[")[0].removeprefix("heteroplace.")
         task_name = f"{stem}.{name}"
         task = Task(task_name, op, flops=flops, weight_bytes=weight_bytes, adds=is_sum)
@@ -196,8 +196,8 @@ class _Maker:
             weight_bytes = constant if with_weights else 0
             if self._mlp.is_fused:
                 flops = self._matmul_flops() + prod(self._full)
-                made = (f"a{layer}", self._full)
-                a = [self._add("dense", reads[0], made, layer, 0, flops, False, weight_bytes)]
+                output = (f"a{layer}", self._full)
+                a = [self._add("dense", reads[0], output, layer, 0, flops, False, weight_bytes)]
                 self._z.append([])
             else:
                 z = self._products(layer, reads, weight_bytes)
@@ -239,9 +239,9 @@ class _Maker:
     def _all_reduce(self, parts: list[str], name: str, layer: int, backward: bool) -> list[str]:
         """The sum of all lanes' parts, which each lane then has."""
         flops = len(parts) * prod(self._full)
-        made = (name, self._full)
+        output = (name, self._full)
         op = collective_op("all_reduce")
-        total = self._add(op, tuple(parts), made, layer, None, flops, backward)
+        total = self._add(op, tuple(parts), output, layer, None, flops, backward)
         return [total for _ in parts]
 
     def _gathered(self) -> str:
@@ -258,28 +258,28 @@ class _Maker:
         layer = self._mlp.num_layers  # on the last stage, whatever the cuts
         is_cut = self._is_column(last) and self._mlp.num_lanes > 1
         outputs = [self._gathered()] * self._mlp.num_lanes if is_cut else self._a[last]
-        found = []
+        gradients = []
         for lane in self._lanes:
             name = self._name("dl" if is_cut else "da", last, lane)
-            made = (name, self._full)
+            output = (name, self._full)
             flops = 2 * prod(self._full)
             gradient = self._add(
-                f"loss_grad[{batch}]", (y, outputs[lane]), made, layer, lane, flops, True
+                f"loss_grad[{batch}]", (y, outputs[lane]), output, layer, lane, flops, True
             )
             if is_cut:
-                made = (self._name("da", last, lane), self._part)
-                gradient = self._add(f"slice[{lane}]", (gradient,), made, layer, lane, 0, True)
-            found.append(gradient)
-        return found
+                output = (self._name("da", last, lane), self._part)
+                gradient = self._add(f"slice[{lane}]", (gradient,), output, layer, lane, 0, True)
+            gradients.append(gradient)
+        return gradients
 
     def _backward(self, x: str, da: list[str]) -> list[list[str]]:
         """The gradients of all weights, [layer][lane]."""
-        found: list[list[str]] = []
+        gradients: list[list[str]] = []
         for layer in reversed(range(self._mlp.num_layers)):
             reads = self._a[layer - 1] if layer else [x for _ in self._lanes]
             if self._mlp.is_fused:
                 gradient, da = self._fused_backward(layer, reads[0], da[0])
-                found.insert(0, [gradient])
+                gradients.insert(0, [gradient])
                 continue
             shape = self._out_shape(layer)
             dz = [
@@ -294,16 +294,16 @@ class _Maker:
                 )
                 for lane in self._lanes
             ]
-            found.insert(0, [self._weight_gradient(layer, lane, reads[lane], dz[lane])
+            gradients.insert(0, [self._weight_gradient(layer, lane, reads[lane], dz[lane])
                              for lane in self._lanes])  # fmt: skip
             if layer or self._mlp.has_input_gradient:
                 da = self._input_gradients(layer, dz)
-        return found
+        return gradients
 
     def _weight_gradient(self, layer: int, lane: int, a: str, dz: str) -> str:
-        made = (self._name("dw", layer, lane), self._weight_shape(layer))
+        output = (self._name("dw", layer, lane), self._weight_shape(layer))
         flops = self._matmul_flops()
-        return self._add("matmul_dw", (a, dz), made, layer, lane, flops, True, is_sum=True)
+        return self._add("matmul_dw", (a, dz), output, layer, lane, flops, True, is_sum=True)
 
     def _input_gradients(self, layer: int, dz: list[str]) -> list[str]:
         """The gradients of what a layer reads, for each lane of the layer before."""
@@ -364,8 +364,8 @@ class _Maker:
         entry = TaskEntry(Task(name, op, flops=flops), reads, layer, lane, True)
         builder.updates[weight] = builder.add_op(entry, shape, dtype, new, shared=True)
         if moment is not None:
-            made = self._name("m'", layer, lane)
+            output = self._name("m'", layer, lane)
             size = tensor_bytes(shape, dtype)
             builder.updates[moment] = builder.add_tensor(
-                TensorEntry(made, name, shape, dtype, size, True)
+                TensorEntry(output, name, shape, dtype, size, True)
             )

@@ -104,14 +104,18 @@ class _Again:
     def _is_kept(self, tensor: int) -> bool:
         """It is an input, made outside of a group, or read outside of its own before the backward
         passes."""
-        made = self._sharded.graph.tensors[tensor]
-        if made.producer is None or made.shared or not self._is_forward(made.producer):
+        tensor_record = self._sharded.graph.tensors[tensor]
+        if (
+            tensor_record.producer is None
+            or tensor_record.shared
+            or not self._is_forward(tensor_record.producer)
+        ):
             return True
-        group = self._group(made.producer)
+        group = self._group(tensor_record.producer)
         is_output = tensor in self._sharded.graph.outputs
         return is_output or any(
             self._group(reader) != group and not self._is_of_pass_back(reader)
-            for reader in made.consumers
+            for reader in tensor_record.consumers
         )
 
     def _is_of_pass_back(self, task: int) -> bool:
@@ -122,17 +126,18 @@ class _Again:
         graph = self._sharded.graph
         waiting = [
             tensor
-            for tensor, made in enumerate(graph.tensors)
-            if not self._is_kept(tensor) and any(map(self._is_of_pass_back, made.consumers))
+            for tensor, tensor_record in enumerate(graph.tensors)
+            if not self._is_kept(tensor)
+            and any(map(self._is_of_pass_back, tensor_record.consumers))
         ]
-        found: set[int] = set()
+        tasks: set[int] = set()
         while waiting:
             producer = graph.tensors[waiting.pop()].producer
-            if producer is None or producer in found:
+            if producer is None or producer in tasks:
                 continue
-            found.add(producer)
+            tasks.add(producer)
             waiting += [read for read in graph.task_inputs[producer] if not self._is_kept(read)]
-        return sorted(found)
+        return sorted(tasks)
 
     def double(self, task_id: int) -> None:
         """Add a task once more; those that it reads from must have been added."""
@@ -146,6 +151,6 @@ class _Again:
         )
         self.doubled.add(name)
         for tensor in graph.task_outputs[task_id]:
-            made = builder.tensors[graph.tensors[tensor].name]
-            twin = replace(made, name=f"{made.name}.again", producer=name)
-            self.renamed[made.name] = builder.add_tensor(twin, after=made.name)
+            output = builder.tensors[graph.tensors[tensor].name]
+            twin = replace(output, name=f"{output.name}.again", producer=name)
+            self.renamed[output.name] = builder.add_tensor(twin, after=output.name)

@@ -103,8 +103,8 @@ class _Pair:
         pairs = list(self._matched())
         for one, other in pairs:
             outputs = (self._graph.task_outputs[task] for task in (one, other))
-            for made, made_there in zip(*outputs, strict=True):
-                self._follows[made] = made_there
+            for made_here, made_there in zip(*outputs, strict=True):
+                self._follows[made_here] = made_there
                 self._own.add(made_there)
         self.second = sorted(other for _, other in pairs)
         weights = [
@@ -173,15 +173,15 @@ class _Pair:
     def entry(self, task: int, copy: int) -> TaskEntry:
         """Return a task, or copy number `copy` of one of the second group; 1: as it is."""
         reads = tuple(self.name(tensor, copy) for tensor in self._graph.task_inputs[task])
-        found = self._graph.tasks[task]
+        task_record = self._graph.tasks[task]
         if copy > 1:
             weights = tuple(
                 (name if name in self._shared_weights else f"{name}#{copy}", num_bytes)
-                for name, num_bytes in found.weights
+                for name, num_bytes in task_record.weights
             )
-            found = replace(found, name=f"{found.name}#{copy}", weights=weights)
+            task_record = replace(task_record, name=f"{task_record.name}#{copy}", weights=weights)
         layer = self._sharded.layer[task] + (copy - 1) * self._length
-        return TaskEntry(found, reads, layer, self._sharded.lane[task])
+        return TaskEntry(task_record, reads, layer, self._sharded.lane[task])
 
     def late_entry(self, task: int, times: int) -> TaskEntry:
         """Return a task behind the groups."""
@@ -191,17 +191,28 @@ class _Pair:
 
     def tensor(self, tensor: int, copy: int) -> TensorEntry:
         """Return a tensor, or that of a copy."""
-        found = self._graph.tensors[tensor]
-        producer = None if found.producer is None else self._graph.tasks[found.producer].name
+        tensor_record = self._graph.tensors[tensor]
+        producer = (
+            None
+            if tensor_record.producer is None
+            else self._graph.tasks[tensor_record.producer].name
+        )
         if copy > 1:
             producer = f"{producer}#{copy}"
         name = self.name(tensor, copy)
-        return TensorEntry(name, producer, found.shape, found.dtype, found.bytes, found.shared)
+        return TensorEntry(
+            name,
+            producer,
+            tensor_record.shape,
+            tensor_record.dtype,
+            tensor_record.bytes,
+            tensor_record.shared,
+        )
 
 
 def _same(graph: TaskGraph, task: int) -> _Task:
-    found = graph.tasks[task]
-    read, made = (
+    task_record = graph.tasks[task]
+    read, outputs = (
         tuple(
             (graph.tensors[tensor].shape, graph.tensors[tensor].dtype, graph.tensors[tensor].bytes)
             for tensor in side
@@ -209,11 +220,11 @@ def _same(graph: TaskGraph, task: int) -> _Task:
         for side in (graph.task_inputs[task], graph.task_outputs[task])
     )
     return _Task(
-        found.op,
-        found.flops,
-        found.weight_bytes,
-        found.workspace_bytes,
-        tuple(num_bytes for _, num_bytes in found.weights),
+        task_record.op,
+        task_record.flops,
+        task_record.weight_bytes,
+        task_record.workspace_bytes,
+        tuple(num_bytes for _, num_bytes in task_record.weights),
         read,
-        made,
+        outputs,
     )

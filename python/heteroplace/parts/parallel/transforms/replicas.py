@@ -56,13 +56,13 @@ def sum_at_end(sharded: ShardedGraph) -> ShardedGraph:
     """
     builder = ShardedBuilder.of(sharded)
     for gradient in gradients(sharded):
-        made = builder.tensors[gradient]
-        maker = builder.tasks[made.producer or ""]
+        entry = builder.tensors[gradient]
+        maker = builder.tasks[entry.producer or ""]
         maker.task = replace(maker.task, adds=False)
-        made.shared = False
-        elements = flops_of_sum(made)
+        entry.shared = False
+        elements = flops_of_sum(entry)
         task = Task(f"add_up.{gradient}", "add_up", flops=elements, adds=True)
-        total = replace(made, name=f"{gradient}.total", producer=task.name, shared=True)
+        total = replace(entry, name=f"{gradient}.total", producer=task.name, shared=True)
         builder.read_instead(gradient, total.name, builder.readers(gradient))
         builder.add_task(TaskEntry(task, (gradient,), maker.layer, maker.lane, True))
         builder.add_tensor(total, after=gradient)
@@ -107,11 +107,11 @@ def add_collective(
     """
     read = builder.tensors[tensor]
     task_name = f"{kind}.{name}"
-    found = [task for task in builder.readers(tensor) if task in readers]
-    beside = builder.tasks[read.producer or found[0]]
+    tasks = [task for task in builder.readers(tensor) if task in readers]
+    beside = builder.tasks[read.producer or tasks[0]]
     flops = flops_of_sum(read) if kind in ("all_reduce", "reduce") else 0
     task = Task(task_name, collective_op(kind), flops=flops)
-    builder.read_instead(tensor, name, found)
+    builder.read_instead(tensor, name, tasks)
     builder.add_task(TaskEntry(task, (tensor,), beside.layer, beside.lane, backward, root))
     builder.add_tensor(replace(read, name=name, producer=task_name, shared=True), after=tensor)
     return task_name

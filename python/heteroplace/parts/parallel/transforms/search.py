@@ -75,23 +75,23 @@ def search(
         for batch in dict.fromkeys(batches)
         for each in _degrees_of(problem, batch, degrees, allow_fewer)
     ]
-    known = {} if file is None else file.rows
-    found = {each: known[each] for each in chosen if each in known}
+    stored = {} if file is None else file.rows
+    rows = {each: stored[each] for each in chosen if each in stored}
 
     def note(row: SearchRow) -> None:
-        found[row.batch, row.degrees] = row
+        rows[row.batch, row.degrees] = row
         if file is not None and row.method != EXCLUDED:
             file.add(row)
         say(row)
 
-    left = [each for each in chosen if each not in found]
+    left = [each for each in chosen if each not in rows]
     if keep is None:
         evaluate(evaluator, left, None, num_processes, note)
     else:
         for batch in dict.fromkeys(batch for batch, _ in left):
             of_batch = [each for each in left if each[0] == batch]
-            _search_best(evaluator, of_batch, keep, num_processes, found, note)
-    return [found[each] for each in sorted(found)]
+            _search_best(evaluator, of_batch, keep, num_processes, rows, note)
+    return [rows[each] for each in sorted(rows)]
 
 
 def _search_best(
@@ -99,7 +99,7 @@ def _search_best(
     configurations: list[Configuration],
     keep: int,
     num_processes: int,
-    found: dict[Configuration, SearchRow],
+    rows: dict[Configuration, SearchRow],
     note: Callable[[SearchRow], None],
 ) -> None:
     """Make the rows of one batch, those of the lowest bounds first."""
@@ -109,7 +109,7 @@ def _search_best(
     bounds = {each: evaluator.bound_ns(*each) for each in configurations}
     ordered = sorted(configurations, key=lambda each: (bounds[each], each))
     for start in range(0, len(ordered), _WAVE):
-        best = ranked(row for row in found.values() if row.batch == batch)[:keep]
+        best = ranked(row for row in rows.values() if row.batch == batch)[:keep]
         limit_ns = best[-1].makespan_ns if len(best) == keep else None
         evaluate(evaluator, ordered[start : start + _WAVE], limit_ns, num_processes, note)
 
@@ -124,13 +124,13 @@ def _degrees_of(
         num_devices = len(problem.devices)
     else:
         num_devices = num_ranks(problem.cluster)
-    found = enumerate_degrees(num_devices, batch, allow_fewer=allow_fewer)
-    if not found:
+    all_degrees = enumerate_degrees(num_devices, batch, allow_fewer=allow_fewer)
+    if not all_degrees:
         raise ShardingError(
             f"a batch of {batch} rows cannot be cut for {num_devices} devices in any way; make it "
             f"a multiple of {num_devices}, or allow fewer devices"
         )
-    return found
+    return all_degrees
 
 
 def problem_digest(problem: SearchProblem) -> str:

@@ -106,7 +106,7 @@ def _collect(processes: dict[Connection, Any], note: Callable[[SearchRow], None]
         for receiver in wait(open_connections):
             assert isinstance(receiver, Connection)
             try:
-                found = receiver.recv()
+                message = receiver.recv()
             except EOFError:
                 process = processes[receiver]
                 process.join()
@@ -114,9 +114,9 @@ def _collect(processes: dict[Connection, Any], note: Callable[[SearchRow], None]
                     f"a process of the search died with code {process.exitcode}; take fewer, or "
                     f"one, whose messages are seen"
                 ) from None
-            if isinstance(found, HeteroPlaceError):
-                raise found
-            if found is None:
+            if isinstance(message, HeteroPlaceError):
+                raise message
+            if message is None:
                 open_connections.remove(receiver)
             else:
-                note(found)
+                note(message)

@@ -72,8 +72,8 @@ def ranked(rows: Iterable[SearchRow]) -> list[SearchRow]:
 
     Rows of several batches are ranked by rows per second.
     """
-    known = [row for row in rows if row.fits and row.makespan_ns is not None]
-    return sorted(known, key=lambda row: (-row.items_per_second, row.peak_bytes, row.degrees))
+    feasible = [row for row in rows if row.fits and row.makespan_ns is not None]
+    return sorted(feasible, key=lambda row: (-row.items_per_second, row.peak_bytes, row.degrees))
 
 
 def pareto_front(rows: Iterable[SearchRow]) -> list[SearchRow]:

@@ -81,19 +81,21 @@ class ShardedGraph:
         """For each task whether one run of it stands for all items."""
         graph = self.graph
         return tuple(
-            bool(made) and not task.adds and all(graph.tensors[tensor].shared for tensor in made)
-            for task, made in zip(graph.tasks, graph.task_outputs, strict=True)
+            bool(outputs)
+            and not task.adds
+            and all(graph.tensors[tensor].shared for tensor in outputs)
+            for task, outputs in zip(graph.tasks, graph.task_outputs, strict=True)
         )
 
     @cached_property
     def is_update(self) -> tuple[bool, ...]:
         """For each task whether it runs once, after what all items have added up."""
-        found: list[bool] = []
+        flags: list[bool] = []
         for task in range(len(self.graph.tasks)):
             before = self.graph.predecessors[task]
-            late = any(found[other] or self.graph.tasks[other].adds for other in before)
-            found.append(self.once[task] and late)
-        return tuple(found)
+            late = any(flags[other] or self.graph.tasks[other].adds for other in before)
+            flags.append(self.once[task] and late)
+        return tuple(flags)
 
     @cached_property
     def is_training(self) -> bool:
@@ -119,18 +121,19 @@ class ShardedGraph:
         """
         of_layer = cut_stages(self.num_layers, cuts)
         last = len(of_layer) - 1
-        found = tuple(of_layer[min(layer, last)] for layer in self.layer)
+        stages = tuple(of_layer[min(layer, last)] for layer in self.layer)
         tasks = self.graph.tasks
         for task in range(len(tasks)):
             for other in self.graph.predecessors[task]:
                 is_back = self.backward[task] and self.backward[other]
-                if is_back and not self.once[task] and found[other] < found[task]:
+                if is_back and not self.once[task] and stages[other] < stages[task]:
                     raise ShardingError(
                         f"sharded graph {self.graph.name!r}: backward task {tasks[task].name!r} at "
-                        f"stage {found[task]} reads from {tasks[other].name!r} at stage "
-                        f"{found[other]}, whose backward pass comes later; cut the stages elsewhere"
+                        f"stage {stages[task]} reads from {tasks[other].name!r} at stage "
+                        f"{stages[other]}, whose backward pass comes later; "
+                        f"cut the stages elsewhere"
                     )
-        return found
+        return stages
 
 
 def cut_stages(num_layers: int, cuts: int | Sequence[int]) -> tuple[int, ...]:
@@ -194,11 +197,11 @@ def _faults(sharded: ShardedGraph) -> Iterator[str]:
 
 def _part_faults(sharded: ShardedGraph, whole: WholeTensor, axis: int) -> Iterator[str]:
     for tensor in whole.tensors:
-        found = sharded.graph.tensors[tensor]
-        if axis not in range(len(found.shape)) or found.shape[axis] % whole.blocks:
+        part = sharded.graph.tensors[tensor]
+        if axis not in range(len(part.shape)) or part.shape[axis] % whole.blocks:
             yield (
-                f"part {found.name!r} of {whole.name!r} has shape {list(found.shape)}; expected an "
-                f"axis {axis} of {whole.blocks} equal blocks"
+                f"part {part.name!r} of {whole.name!r} has shape "
+                f"{list(part.shape)}; expected an axis {axis} of {whole.blocks} equal blocks"
             )
 
 

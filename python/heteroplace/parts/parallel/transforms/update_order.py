@@ -67,14 +67,14 @@ def with_updates(
 def _before(sharded: ShardedGraph, update: int) -> set[int]:
     """What must have run before an update: what it reads, and readers of what it replaces."""
     graph = sharded.graph
-    found = set(graph.predecessors[update])
+    ancestors = set(graph.predecessors[update])
     for tensor in graph.task_outputs[update]:
         if tensor in graph.state_of:
             readers = graph.tensors[graph.state_of[tensor]].consumers
-            found.update(readers)
+            ancestors.update(readers)
             # A copy of a weight is made when the first of its readers runs.
             # (An update runs once too, and what reads its result does not read this state.)
             once = (reader for reader in readers if sharded.once[reader])
             copies = [reader for reader in once if not sharded.is_update[reader]]
-            found.update(task for copy in copies for task in graph.successors[copy])
-    return found - {update}
+            ancestors.update(task for copy in copies for task in graph.successors[copy])
+    return ancestors - {update}

@@ -77,7 +77,7 @@ def _owners(sharded: ShardedGraph, num_replicas: int) -> dict[str, int]:
     read from each other have one owner."""
     graph = sharded.graph
     count = [0] * sharded.num_lanes
-    found: dict[str, int] = {}
+    owners: dict[str, int] = {}
     late = [
         task
         for task in range(len(graph.tasks))
@@ -96,9 +96,9 @@ def _owners(sharded: ShardedGraph, num_replicas: int) -> dict[str, int]:
                 f"gradients and state of one lane; take level 0"
             )
         for task in group:
-            found[graph.tasks[task].name] = count[lane] % num_replicas
+            owners[graph.tasks[task].name] = count[lane] % num_replicas
         count[lane] += 1
-    return found
+    return owners
 
 
 def _joined(sharded: ShardedGraph, first: int, seen: set[int]) -> list[int]:

@@ -113,13 +113,13 @@ class Relation:
 
         Cells that meet no other are in none.
         """
-        found: list[int] = []
+        members_of: list[int] = []
         for cells in self.reached:
             if cells & (cells - 1):
-                apart = [group for group in found if not group & cells]
-                joined = reduce(or_, (group for group in found if group & cells), cells)
-                found = [*apart, joined]
-        return tuple(sorted(tuple(members(group)) for group in found))
+                apart = [group for group in members_of if not group & cells]
+                joined = reduce(or_, (group for group in members_of if group & cells), cells)
+                members_of = [*apart, joined]
+        return tuple(sorted(tuple(members(group)) for group in members_of))
 
 
 def members(cells: int) -> list[int]:
@@ -161,11 +161,11 @@ def cell_flow(
         )
     (num_cells,) = counts
     words = num_words(num_cells)
-    found = {node: [_symbols(cells, words)] for node, cells in ids.items()}
+    sets = {node: [_symbols(cells, words)] for node, cells in ids.items()}
     for node in post_order(result):
-        if node not in found and not isinstance(node, (relay.Function, tvm.ir.Op)):
-            found[node] = _sets_of(node, found, words)
-    return _relation(found[result][0], result, layout, num_cells)
+        if node not in sets and not isinstance(node, (relay.Function, tvm.ir.Op)):
+            sets[node] = _sets_of(node, sets, words)
+    return _relation(sets[result][0], result, layout, num_cells)
 
 
 def _symbols(ids: np.ndarray, words: int) -> Sets:
@@ -181,21 +181,21 @@ def _symbols(ids: np.ndarray, words: int) -> Sets:
     return sets
 
 
-def _sets_of(node: relay.Expr, found: Mapping[relay.Expr, list[Sets]], words: int) -> list[Sets]:
+def _sets_of(node: relay.Expr, sets_of: Mapping[relay.Expr, list[Sets]], words: int) -> list[Sets]:
     """The sets of every tensor of a value whose operands have theirs."""
     if isinstance(node, relay.Tuple):
-        return [sets for field in node.fields for sets in found[field]]
+        return [sets for field in node.fields for sets in sets_of[field]]
     if isinstance(node, relay.TupleGetItem):
         fields = node.tuple_value.checked_type.fields
         first = sum(len(tensor_types(field)) for field in fields[: node.index])
-        return found[node.tuple_value][first : first + len(tensor_types(node.checked_type))]
+        return sets_of[node.tuple_value][first : first + len(tensor_types(node.checked_type))]
     ranks = [len(type_.shape) for type_ in tensor_types(node.checked_type)]
     if isinstance(node, (relay.Var, relay.Constant)):  # of no source
         return [empty_sets(rank, words) for rank in ranks]
     operands = []
     for child in children(node):
         value = child.data.numpy() if isinstance(child, relay.Constant) else None
-        for sets, type_ in zip(found[child], tensor_types(child.checked_type), strict=True):
+        for sets, type_ in zip(sets_of[child], tensor_types(child.checked_type), strict=True):
             operands.append(CellOperand(static_shape(type_), sets, value))
     if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
         return transfer(node, operands, words)

@@ -56,16 +56,16 @@ def transfer(call: relay.Call, operands: Sequence[CellOperand], words: int) -> l
     if all(operand.is_empty for operand in operands):
         return [empty_sets(rank, words) for rank in ranks]
     name = call.op.name
-    found: list[Sets] | None = None
+    moved: list[Sets] | None = None
     if name in _RULES:
-        found = _RULES[name](call, operands, words)
+        moved = _RULES[name](call, operands, words)
     elif len(types) == 1 and all(
         isinstance(argument.checked_type, relay.TensorType) for argument in call.args
     ):
-        found = _broadcast(call, operands, words) if is_broadcast(call) else None
-    if found is None:
+        moved = _broadcast(call, operands, words) if is_broadcast(call) else None
+    if moved is None:
         return [everywhere(operands, rank, words) for rank in ranks]
-    return [compact(sets) for sets in found]
+    return [compact(sets) for sets in moved]
 
 
 def nonzero(operand: CellOperand) -> np.ndarray | None:
@@ -73,57 +73,59 @@ def nonzero(operand: CellOperand) -> np.ndarray | None:
     value = operand.value
     if value is None or value.size > MAX_ZERO_TEST:
         return None
-    found = value != 0
-    return None if found.all() else np.asarray(found)
+    is_nonzero = value != 0
+    return None if is_nonzero.all() else np.asarray(is_nonzero)
 
 
-def contracted(sets: Sets, kept: np.ndarray | None) -> Sets:
+def contracted(sets: Sets, is_present: np.ndarray | None) -> Sets:
     """Return the cells that reach the elements of a product from one of its two factors.
 
     Parameters
     ----------
     sets
         Of the factor [batch, m, k]: [.., words], extents 1 where all are equal.
-    kept
+    is_present
         Where the other factor [batch, n, k] is not 0; None: everywhere.
 
     Returns
     -------
     Of the product [batch, m, n]; 1 along n where all are equal.
     """
-    if kept is None:
+    if is_present is None:
         return union(sets, [2])
-    patterns, inverse = np.unique(kept.reshape(-1, kept.shape[-1]), axis=0, return_inverse=True)
-    which: npt.NDArray[np.intp] = inverse.reshape(kept.shape[:-1])  # [batch or 1, n]
-    full = np.broadcast_to(sets, (*sets.shape[:2], kept.shape[-1], sets.shape[-1]))
+    patterns, inverse = np.unique(
+        is_present.reshape(-1, is_present.shape[-1]), axis=0, return_inverse=True
+    )
+    which: npt.NDArray[np.intp] = inverse.reshape(is_present.shape[:-1])  # [batch or 1, n]
+    full = np.broadcast_to(sets, (*sets.shape[:2], is_present.shape[-1], sets.shape[-1]))
     parts = np.stack([union(full[:, :, pattern], [2])[:, :, 0] for pattern in patterns])
     batch = max(sets.shape[0], which.shape[0])
     parts = np.broadcast_to(parts, (parts.shape[0], batch, *parts.shape[2:]))
     which = np.broadcast_to(which, (batch, which.shape[1]))
     # [batch, n, m, words] by the pattern of each (batch, n)
-    found = parts[which, np.arange(batch)[:, None]]
-    return np.asarray(found.transpose(0, 2, 1, 3))
+    contributions = parts[which, np.arange(batch)[:, None]]
+    return np.asarray(contributions.transpose(0, 2, 1, 3))
 
 
 def _broadcast(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """Each element of the result is made of those at its place."""
     rank = len(call.checked_type.shape)
-    found = empty_sets(rank, words)
+    sets = empty_sets(rank, words)
     for operand in operands:
-        found = found | with_rank(operand.sets, rank)
-    return [found]
+        sets = sets | with_rank(operand.sets, rank)
+    return [sets]
 
 
 def _multiply(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """A constant factor of 0 ends what is at its place."""
     rank = len(call.checked_type.shape)
-    (found,) = _broadcast(call, operands, words)
+    (sets,) = _broadcast(call, operands, words)
     for operand in operands:
-        kept = nonzero(operand)
-        if kept is not None:
-            mask = kept.reshape(*[1] * (rank - kept.ndim), *kept.shape, 1)
-            found = np.where(mask, found, np.uint64(0))
-    return [found]
+        is_present = nonzero(operand)
+        if is_present is not None:
+            mask = is_present.reshape(*[1] * (rank - is_present.ndim), *is_present.shape, 1)
+            sets = np.where(mask, sets, np.uint64(0))
+    return [sets]
 
 
 def _where(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
@@ -164,8 +166,8 @@ def _moved(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]
 def _taken(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets] | None:
     """Of constant indices the very elements; of others whatever they may find, and they."""
     data, indices = operands
-    if indices.value is not None and (found := _moved(call, operands, words)) is not None:
-        return found
+    if indices.value is not None and (moved := _moved(call, operands, words)) is not None:
+        return moved
     if call.attrs.axis is None or int(call.attrs.batch_dims):
         return None
     axis = int(call.attrs.axis) % len(data.shape)
@@ -200,30 +202,30 @@ def _axes(call: Any, rank: int) -> list[int]:
 def _reduced(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     rank = len(operands[0].shape)
     axes = _axes(call, rank)
-    (found,) = [operands[0].sets] if len(operands) == 1 else _joined(operands)
-    found = union(found, axes)
-    return [found if call.attrs.keepdims else np.squeeze(found, axis=tuple(axes))]
+    (sets,) = [operands[0].sets] if len(operands) == 1 else _joined(operands)
+    sets = union(sets, axes)
+    return [sets if call.attrs.keepdims else np.squeeze(sets, axis=tuple(axes))]
 
 
 def _joined(operands: Sequence[CellOperand]) -> list[Sets]:
     """`variance` reads the mean as well."""
-    found = operands[0].sets
+    sets = operands[0].sets
     for operand in operands[1:]:
-        found = found | with_rank(operand.sets, found.ndim - 1)
-    return [found]
+        sets = sets | with_rank(operand.sets, sets.ndim - 1)
+    return [sets]
 
 
 def _along_axis(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """All along the axis meet, and the result has them all."""
-    found = union(operands[0].sets, _axes(call, len(operands[0].shape)))
-    return [found for _ in tensor_types(call.checked_type)]
+    sets = union(operands[0].sets, _axes(call, len(operands[0].shape)))
+    return [sets for _ in tensor_types(call.checked_type)]
 
 
 def _normalised(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """`layer_norm`: along its axis, then a scale and a shift of it."""
     axis = _axes(call, len(operands[0].shape))[0]
-    found = union(operands[0].sets, [axis])
-    return [_with_vectors(found, operands[1:], axis)]
+    sets = union(operands[0].sets, [axis])
+    return [_with_vectors(sets, operands[1:], axis)]
 
 
 def _with_vectors(sets: Sets, vectors: Sequence[CellOperand], axis: int) -> Sets:
@@ -238,9 +240,9 @@ def _with_vectors(sets: Sets, vectors: Sequence[CellOperand], axis: int) -> Sets
 def _channelwise(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
     """`bias_add`, `prelu`, `batch_norm` with learnt figures: a function for each channel."""
     axis = int(call.attrs.axis) % len(operands[0].shape)
-    found = _with_vectors(operands[0].sets, operands[1:], axis)
+    sets = _with_vectors(operands[0].sets, operands[1:], axis)
     rest = tensor_types(call.checked_type)[1:]
-    return [found, *(operand.sets for operand in operands[-len(rest) :] if rest)]
+    return [sets, *(operand.sets for operand in operands[-len(rest) :] if rest)]
 
 
 def _item_normalised(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
@@ -248,8 +250,8 @@ def _item_normalised(call: Any, operands: Sequence[CellOperand], words: int) -> 
     axis, rank = int(call.attrs.axis), len(operands[0].shape)
     axis %= rank
     apart = {0, axis} if call.op.name == "nn.instance_norm" else {0}
-    found = union(operands[0].sets, [each for each in range(rank) if each not in apart])
-    return [_with_vectors(found, operands[1:], axis)]
+    sets = union(operands[0].sets, [each for each in range(rank) if each not in apart])
+    return [_with_vectors(sets, operands[1:], axis)]
 
 
 def _accumulated(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets] | None:
@@ -257,11 +259,11 @@ def _accumulated(call: Any, operands: Sequence[CellOperand], words: int) -> list
     if full is None or axis is None:
         return None
     axis = int(axis) % len(operands[0].shape)
-    found = np.bitwise_or.accumulate(full, axis=axis)
+    sets = np.bitwise_or.accumulate(full, axis=axis)
     if call.attrs.exclusive:
-        found = np.roll(found, 1, axis=axis)
-        found[(slice(None),) * axis + (0,)] = 0
-    return [found]
+        sets = np.roll(sets, 1, axis=axis)
+        sets[(slice(None),) * axis + (0,)] = 0
+    return [sets]
 
 
 def _product(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets]:
@@ -273,9 +275,9 @@ def _product(call: Any, operands: Sequence[CellOperand], words: int) -> list[Set
     # As [batch, m, k] and [batch, n, k].
     left = _oriented(operands[0], is_turned[0])
     right = _oriented(operands[1], not is_turned[1])
-    found = contracted(left.sets, nonzero(right))
+    result = contracted(left.sets, nonzero(right))
     other = contracted(right.sets, nonzero(left)).transpose(0, 2, 1, 3)
-    sets = found | other
+    sets = result | other
     rank = len(call.checked_type.shape)
     shape = static_shape(call.checked_type)[: rank - 2]
     leading = sets.shape[:1] if rank == 3 else (1,) * len(shape)
@@ -299,8 +301,8 @@ def _convolved(call: Any, operands: Sequence[CellOperand], words: int) -> list[S
     if not weight.is_empty:
         return None
     is_known = weight.value is not None and weight.value.size <= MAX_ZERO_TEST
-    kept = weight.value != 0 if weight.value is not None and is_known else None
-    return convolved(call, data, weight.shape, kept)
+    is_present = weight.value != 0 if weight.value is not None and is_known else None
+    return convolved(call, data, weight.shape, is_present)
 
 
 def _pooled(call: Any, operands: Sequence[CellOperand], words: int) -> list[Sets] | None:

@@ -60,11 +60,11 @@ def union(sets: Sets, axes: Sequence[int]) -> Sets:
 
 def everywhere(operands: Sequence[CellOperand], rank: int, words: int) -> Sets:
     """Return for each element of a result of some rank all cells that reach any operand."""
-    found = empty_sets(rank, words)
+    sets = empty_sets(rank, words)
     for operand in operands:
         all_cells = union(operand.sets, range(operand.sets.ndim - 1))
-        found = found | all_cells.reshape(found.shape)
-    return found
+        sets = sets | all_cells.reshape(sets.shape)
+    return sets
 
 
 def compact(sets: Sets) -> Sets:

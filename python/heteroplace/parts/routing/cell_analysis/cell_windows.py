@@ -17,7 +17,7 @@ from heteroplace.relay.expressions import static_shape
 
 
 def convolved(
-    call: Any, data: CellOperand, weight_shape: Sequence[int], kept: np.ndarray | None
+    call: Any, data: CellOperand, weight_shape: Sequence[int], is_present: np.ndarray | None
 ) -> list[Sets] | None:
     """Return the sets of a convolution's result; None: a layout in blocks.
 
@@ -40,7 +40,7 @@ def convolved(
     sets = data.sets.transpose(*order, data.sets.ndim - 1)
     turned = [kernel.index(letter) for letter in ("O", "I", *places)]
     sizes = [weight_shape[axis] for axis in turned]
-    mask = None if kept is None else kept.transpose(turned)
+    mask = None if is_present is None else is_present.transpose(turned)
     groups, channels = int(attrs.groups), data.shape[layout.index("C")]
     if groups > 1 and groups == channels:  # a kernel of [channels, multiplier] is one of [out, 1]
         mask = None if mask is None else mask.reshape(-1, 1, *mask.shape[2:])
@@ -55,15 +55,15 @@ def convolved(
         [int(step) for step in attrs.dilation],
         _padding(attrs.padding, count),
     )
-    found: Sets | None = None
+    result: Sets | None = None
     for tap in product(*(range(size) for size in sizes[2:])):
         place = (slice(None), slice(None), *tap)
         tap_mask = None if mask is None else mask[place]
         part = _over_channels(windows.at(tap), tap_mask, sizes[0], groups)
-        found = part if found is None else found | part
-    assert found is not None  # a kernel has a tap
+        result = part if result is None else result | part
+    assert result is not None  # a kernel has a tap
     back = [("N", "C", *places).index(letter) for letter in out_layout]
-    return [found.transpose(*back, found.ndim - 1)]
+    return [result.transpose(*back, result.ndim - 1)]
 
 
 def pooled(call: Any, data: CellOperand) -> list[Sets] | None:
@@ -84,13 +84,13 @@ def pooled(call: Any, data: CellOperand) -> list[Sets] | None:
         [int(step) for step in attrs.dilation],
         _padding(attrs.padding, len(axes)),
     )
-    found: Sets | None = None
+    sets: Sets | None = None
     for tap in product(*(range(int(size)) for size in attrs.pool_size)):
         part = windows.at(tap)
-        found = part if found is None else found | part
-    assert found is not None
+        sets = part if sets is None else sets | part
+    assert sets is not None
     back = [order.index(axis) for axis in range(len(order))]
-    return [found.transpose(*back, found.ndim - 1)]
+    return [sets.transpose(*back, sets.ndim - 1)]
 
 
 class _Windows:

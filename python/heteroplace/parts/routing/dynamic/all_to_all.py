@@ -46,9 +46,9 @@ def exchange_counts(
             f"and {dst.size} entries, the largest {max(src.max(initial=-1), dst.max(initial=-1))}"
         )
     takes_part = (src >= 0) & (dst >= 0)
-    found = np.zeros((num_memories, num_memories), dtype=np.int64)
-    np.add.at(found, (src[takes_part], dst[takes_part]), 1)
-    return found
+    counts = np.zeros((num_memories, num_memories), dtype=np.int64)
+    np.add.at(counts, (src[takes_part], dst[takes_part]), 1)
+    return counts
 
 
 def sparse_cells(counts: npt.ArrayLike) -> int:
@@ -81,14 +81,16 @@ def sparse_bytes(counts: npt.ArrayLike, cell_bytes: int, *, with_counts: bool = 
         False: the cells alone.
     """
     num_memories = len(_square(counts))
-    told = num_memories * (num_memories - 1) * num_memories * COUNT_BYTES if with_counts else 0
-    return told + sparse_cells(counts) * cell_bytes
+    count_bytes = (
+        num_memories * (num_memories - 1) * num_memories * COUNT_BYTES if with_counts else 0
+    )
+    return count_bytes + sparse_cells(counts) * cell_bytes
 
 
 def _square(counts: npt.ArrayLike) -> Counts:
-    found = np.asarray(counts, dtype=np.int64)
-    if found.ndim != 2 or found.shape[0] != found.shape[1] or found.min(initial=0) < 0:
+    square = np.asarray(counts, dtype=np.int64)
+    if square.ndim != 2 or square.shape[0] != square.shape[1] or square.min(initial=0) < 0:
         raise RoutingError(
-            f"expected as many rows as columns of counts >= 0, got an array of shape {found.shape}"
+            f"expected as many rows as columns of counts >= 0, got an array of shape {square.shape}"
         )
-    return found
+    return square

@@ -138,11 +138,11 @@ class DriftMonitor:
     def _padded(self, branch: int, histogram: Histogram) -> dict[int, float]:
         """The probability of each padded load of a branch."""
         sizes, total = self._capacities[branch], sum(count for _, count in histogram)
-        found: dict[int, float] = {}
+        rows_by_size: dict[int, float] = {}
         for load, count in histogram:
             size = padded_load(load, sizes, self._overflow)
-            found[size] = found.get(size, 0.0) + count / total
-        return found
+            rows_by_size[size] = rows_by_size.get(size, 0.0) + count / total
+        return rows_by_size
 
     def _rate(self, histograms: Sequence[Histogram]) -> float:
         """The drift rate of loads that are counted by branch."""

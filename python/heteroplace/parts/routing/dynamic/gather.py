@@ -90,13 +90,13 @@ def _cells_away(
             f"{[len(row) for row in routes]}"
         )
     num_groups = max(groups, default=-1) + 1
-    found = np.zeros((len(routes), num_groups, num_memories), dtype=np.int64)
+    away = np.zeros((len(routes), num_groups, num_memories), dtype=np.int64)
     for layer, (row, placed) in enumerate(zip(routes, memories, strict=True)):
         for cell, branch in enumerate(row):
             if branch >= 0:
-                found[layer, groups[cell]] += 1
-                found[layer, groups[cell], placed[branch]] -= 1
-    return found
+                away[layer, groups[cell]] += 1
+                away[layer, groups[cell], placed[branch]] -= 1
+    return away
 
 
 def with_homes(

@@ -98,10 +98,10 @@ class LayerChanges:
         above = np.maximum(over_bytes, 0)
         values = np.broadcast_to(weight_bytes[:, None], (len(weight_bytes), len(over_bytes)))
         at_src, at_dst = self._gains(values)
-        found = above.sum() - above[self._src] - above[self._dst]
-        found += np.maximum(over_bytes[self._src] + at_src.astype(np.int64), 0)
-        found += np.maximum(over_bytes[self._dst] + at_dst.astype(np.int64), 0)
-        return int(above.sum()), found
+        change = above.sum() - above[self._src] - above[self._dst]
+        change += np.maximum(over_bytes[self._src] + at_src.astype(np.int64), 0)
+        change += np.maximum(over_bytes[self._dst] + at_dst.astype(np.int64), 0)
+        return int(above.sum()), change
 
     def after(self, change: int) -> tuple[int, ...]:
         """Return the members' memories after a change."""

@@ -82,11 +82,11 @@ class PlacementProblem:
         for layer in self.layers:
             if layer.num_members < 1:
                 faults.append(f"layer {layer.name!r} has {layer.num_members} members, expected one")
-            for name, found in (("weight_bytes", layer.weight_bytes), ("load_ns", layer.load_ns)):
-                if found and len(found) != layer.num_members:
+            for name, values in (("weight_bytes", layer.weight_bytes), ("load_ns", layer.load_ns)):
+                if values and len(values) != layer.num_members:
                     faults.append(
                         f"layer {layer.name!r} has {layer.num_members} members, {name} of "
-                        f"{len(found)}"
+                        f"{len(values)}"
                     )
             if not _are_amounts(layer.weight_bytes):
                 faults.append(f"weight_bytes of layer {layer.name!r}: expected numbers >= 0")
@@ -108,9 +108,9 @@ class PlacementProblem:
             faults.append("expected at least one memory and one layer")
         sizes = [layer.num_members for layer in self.layers]
         expected = list(pairwise(sizes))
-        found = [(len(matrix), len(matrix[0]) if matrix else 0) for matrix in self.cells]
-        if found != expected:
-            faults.append(f"cells between layers: expected matrices of {expected}, got {found}")
+        shapes = [(len(matrix), len(matrix[0]) if matrix else 0) for matrix in self.cells]
+        if shapes != expected:
+            faults.append(f"cells between layers: expected matrices of {expected}, got {shapes}")
         for index, (matrix, (_, width)) in enumerate(zip(self.cells, expected, strict=False)):
             if not _are_rows(matrix, width):
                 faults.append(
@@ -301,10 +301,10 @@ def _cells_between(profile: RouteProfile, src: str, dst: str) -> tuple[tuple[flo
             f"cell by cell (level 2), or place by loads alone (balance)"
         )
     shape = profile.router(src).num_branches, profile.router(dst).num_branches
-    found = np.zeros(shape)
+    means = np.zeros(shape)
     for pair, count in transition.cells_per_run().items():
-        found[pair] = count
-    return tuple(tuple(row) for row in found.tolist())
+        means[pair] = count
+    return tuple(tuple(row) for row in means.tolist())
 
 
 def balanced_problem(

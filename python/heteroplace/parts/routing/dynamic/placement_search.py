@@ -60,9 +60,9 @@ def search_placement(
             begin = _shuffled(problem, random)
         else:
             begin = _kicked(problem, best, random)
-        found = search.improved(begin)
-        if fits(problem, found) and (best is None or search.is_less(found, best)):
-            best = found
+        placement = search.improved(begin)
+        if fits(problem, placement) and (best is None or search.is_less(placement, best)):
+            best = placement
     return best
 
 
@@ -110,24 +110,24 @@ class _Search:
         """Place layers in turns, then exchange members, until neither pays."""
         best = placement
         while True:
-            found = self._exchanged(self._swept(best))
-            before, after = self._overflow(best), self._overflow(found)
-            if after > before or (after == before and not self.is_less(found, best)):
+            better = self._exchanged(self._swept(best))
+            before, after = self._overflow(best), self._overflow(better)
+            if after > before or (after == before and not self.is_less(better, best)):
                 return best
-            best = found
+            best = better
 
     def _swept(self, placement: BranchMemories) -> BranchMemories:
         """Assign layers forward and backward until a turn gains nothing."""
         best = placement
         order = [*range(len(best)), *range(len(best) - 2, -1, -1)]
         while True:
-            found = list(best)
+            changed = list(best)
             for index in order:
                 if self._problem.layers[index].fixed is None:
-                    found[index] = self._assigned(index, found)
-            if not self.is_less(tuple(found), best):
+                    changed[index] = self._assigned(index, changed)
+            if not self.is_less(tuple(changed), best):
                 return best
-            best = tuple(found)
+            best = tuple(changed)
 
     def _costs(self, index: int, placement: BranchMemories | list[tuple[int, ...]]) -> Array:
         """What each member of a layer costs in each memory, given the layers beside it, without
@@ -156,29 +156,29 @@ class _Search:
         fewest, most = self._problem.even_sizes(layer)
         slots = [memory for _ in range(fewest) for memory in range(self._problem.num_memories)]
         rows, columns = linear_sum_assignment(costs[:, slots]) if slots else ([], [])
-        found = [-1] * layer.num_members
+        memories = [-1] * layer.num_members
         for row, column in zip(rows, columns, strict=True):
-            found[int(row)] = slots[int(column)]
-        left = [member for member, memory in enumerate(found) if memory < 0]
+            memories[int(row)] = slots[int(column)]
+        left = [member for member, memory in enumerate(memories) if memory < 0]
         if most > fewest:
             # What is over: at most one more for each memory.
             rows, columns = linear_sum_assignment(costs[left])
             for row, column in zip(rows, columns, strict=True):
-                found[left[int(row)]] = int(column)
-        return tuple(found)
+                memories[left[int(row)]] = int(column)
+        return tuple(memories)
 
     def _exchanged(self, placement: BranchMemories) -> BranchMemories:
         """Exchange two members of a layer, or move one, while that pays."""
-        found = list(placement)
+        exchanged = list(placement)
         is_changed = True
         while is_changed:
             is_changed = False
             for index, layer in enumerate(self._problem.layers):
                 if layer.fixed is None:
-                    while (better := self._best_change(index, found)) is not None:
-                        found[index] = better
+                    while (better := self._best_change(index, exchanged)) is not None:
+                        exchanged[index] = better
                         is_changed = True
-        return tuple(found)
+        return tuple(exchanged)
 
     def _best_change(self, index: int, placement: list[tuple[int, ...]]) -> tuple[int, ...] | None:
         """The layer after the change that gains most; None: none gains anything."""

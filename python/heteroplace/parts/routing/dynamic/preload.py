@@ -137,21 +137,21 @@ def split_weights(
 
 def _most_ns(groups: Sequence[WeightGroup], budget_bytes: int) -> float:
     """What no choice within a budget is worth more than: parts of groups may stay."""
-    found, left = 0.0, budget_bytes
+    total_ns, left = 0.0, budget_bytes
     for group in sorted(groups, key=_density, reverse=True):
         share = min(1.0, max(0, left) / max(1, group.weight_bytes))
-        found, left = found + share * group.value_ns, left - group.weight_bytes
-    return found
+        total_ns, left = total_ns + share * group.value_ns, left - group.weight_bytes
+    return total_ns
 
 
 def _undominated(
     states: Iterable[tuple[int, float, tuple[int, ...]]],
 ) -> list[tuple[int, float, tuple[int, ...]]]:
-    found: list[tuple[int, float, tuple[int, ...]]] = []
+    options: list[tuple[int, float, tuple[int, ...]]] = []
     for state in sorted(states, key=lambda state: (state[0], -state[1], state[2])):
-        if not found or state[1] > found[-1][1]:
-            found.append(state)
-    return found
+        if not options or state[1] > options[-1][1]:
+            options.append(state)
+    return options
 
 
 def _by_density(groups: Sequence[WeightGroup], budget_bytes: int) -> tuple[int, ...]:

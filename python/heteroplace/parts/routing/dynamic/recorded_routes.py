@@ -90,10 +90,10 @@ class ProfileBuilder:
         """
         index = self._ids.get(record.router)
         if index is None or len(record.loads) != self._routers[index].num_branches:
-            known = ", ".join(f"{r.name!r} of {r.num_branches}" for r in self._routers[:_MAX_TOLD])
+            names = ", ".join(f"{r.name!r} of {r.num_branches}" for r in self._routers[:_MAX_TOLD])
             raise RoutingError(
                 f"run {record.run}: the model has no router {record.router!r} of "
-                f"{len(record.loads)} branches; it has {known}"
+                f"{len(record.loads)} branches; it has {names}"
                 f"{', ...' if len(self._routers) > _MAX_TOLD else ''}"
             )
         is_over = record.run in self._over
@@ -147,10 +147,10 @@ class ProfileBuilder:
         del self._open[run]
         self._over.add(run)
 
-    def _count_transitions(self, index: int, known: Mapping[int, Cells | None]) -> None:
+    def _count_transitions(self, index: int, decisions: Mapping[int, Cells | None]) -> None:
         """Count those of a run that the decision of router `index` makes complete."""
         for pair, (src, dst) in enumerate(self._pairs):
-            before, after = known.get(src), known.get(dst)
+            before, after = decisions.get(src), decisions.get(dst)
             if index not in (src, dst) or before is None or after is None:
                 continue
             self._transition_runs[pair] += 1
@@ -213,10 +213,10 @@ def merge_profiles(profiles: Iterable[RouteProfile]) -> RouteProfile:
     )
     transitions = []
     for src, dst in following_routers(shapes):
-        found = [p.transition(shapes[src].name, shapes[dst].name) for p in everything]
-        known = [each for each in found if each is not None]
-        if known:
-            transitions.append(_merge_transitions(known))
+        found_transitions = [p.transition(shapes[src].name, shapes[dst].name) for p in everything]
+        present = [each for each in found_transitions if each is not None]
+        if present:
+            transitions.append(_merge_transitions(present))
     return RouteProfile(first.model_digest, routers, tuple(transitions))
 
 
@@ -272,5 +272,5 @@ def _ascending(counter: Counter[int]) -> Histogram:
 
 
 def _shapes_text(shapes: Sequence[RouterShape]) -> str:
-    told = [f"{s.name!r} ({s.num_cells} cells, {s.num_branches} branches)" for s in shapes]
-    return ", ".join(told[:_MAX_TOLD]) + (", ..." if len(told) > _MAX_TOLD else "")
+    texts = [f"{s.name!r} ({s.num_cells} cells, {s.num_branches} branches)" for s in shapes]
+    return ", ".join(texts[:_MAX_TOLD]) + (", ..." if len(texts) > _MAX_TOLD else "")

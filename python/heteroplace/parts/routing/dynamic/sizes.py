@@ -193,7 +193,7 @@ def choose_capacities(
         )
     if router.num_runs < MIN_RUNS:
         return None
-    found: list[tuple[int, ...]] = [()] * router.num_branches
+    capacities: list[tuple[int, ...]] = [()] * router.num_branches
     for label in dict.fromkeys(zip(kinds, largest, strict=True)):
         same = [b for b, pair in enumerate(zip(kinds, largest, strict=True)) if pair == label]
         kind, limit = label
@@ -207,8 +207,8 @@ def choose_capacities(
             sizes = optimal_sizes(pooled, num_sizes, cost, limit)
         for branch in same:
             # Never seen with a cell: a single row, repeated as often as it takes.
-            found[branch] = sizes or (1,)
-    return tuple(found)
+            capacities[branch] = sizes or (1,)
+    return tuple(capacities)
 
 
 def _limited(histogram: Histogram, limit: int | None) -> Histogram:

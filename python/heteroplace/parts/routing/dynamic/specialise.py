@@ -64,8 +64,8 @@ class RuleChoice:
     def text(self) -> str:
         """Return rule, inputs and decision as a line."""
         verdict = "yes" if self.is_chosen else "no"
-        told = " (as asked)" if self.is_forced else ""
-        return f"{self.router}: {self.rule}: {self.inputs}: {verdict}{told}"
+        reason = " (as asked)" if self.is_forced else ""
+        return f"{self.router}: {self.rule}: {self.inputs}: {verdict}{reason}"
 
 
 def specialise(

@@ -121,7 +121,7 @@ def choose_predictions(
     depth_of
         How many routers each is nested in; None: none is. From `MAX_DEPTH` on none is predicted.
     """
-    found = []
+    predictions = []
     for router in routers:
         prediction = predict(router)
         if prediction is None or router.name not in times:
@@ -130,5 +130,5 @@ def choose_predictions(
         if (depth_of or {}).get(router.name, 0) >= MAX_DEPTH:
             continue
         if times[router.name].gain.is_worth_it(share):
-            found.append(prediction)
-    return tuple(found)
+            predictions.append(prediction)
+    return tuple(predictions)

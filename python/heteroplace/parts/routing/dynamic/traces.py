@@ -152,11 +152,11 @@ def _partners(
 ) -> npt.NDArray[np.int64]:
     """The partners of each branch, [num_before][NUM_PARTNERS]: pairs of branches go to pairs."""
     before, after = random.permutation(num_before), random.permutation(num_after)
-    found = np.zeros((num_before, NUM_PARTNERS), dtype=np.int64)
+    partners = np.zeros((num_before, NUM_PARTNERS), dtype=np.int64)
     for place, branch in enumerate(before):
         for turn in range(NUM_PARTNERS):
-            found[branch, turn] = after[(place ^ turn) % num_after]
-    return found
+            partners[branch, turn] = after[(place ^ turn) % num_after]
+    return partners
 
 
 def _record(run: int, router: RouterShape, taken: npt.NDArray[np.int64]) -> RouteRecord:

@@ -109,12 +109,12 @@ class Finder:
             if find is None:
                 continue
             try:
-                found = find(node)
+                candidate = find(node)
             except Unproven as err:
                 self.report.append(f"{shown(node)} is left as it is: {err}")
                 continue
-            if found is not None:
-                yield found
+            if candidate is not None:
+                yield candidate
 
     def row_region(self, result: relay.Expr, sink: Collection[relay.Expr], rows: int) -> Region:
         """Return what belongs to a branch that computes rows."""
@@ -233,9 +233,9 @@ class Finder:
         rest: relay.Expr | None = None
         open_gates: list[str] = []
         for term, reader in self._summands(node):
-            found = self._gated(term, reader, shape, open_gates)
-            if found is not None and found.region.is_heavy:
-                branches.append(found)
+            gated = self._gated(term, reader, shape, open_gates)
+            if gated is not None and gated.region.is_heavy:
+                branches.append(gated)
                 taken.append(term)
             else:
                 rest = term if rest is None else typed(relay.add(rest, term))
@@ -348,12 +348,12 @@ class Finder:
     def _of_gated(
         self, node: relay.Call, kind: str, branches: Sequence[Branch], rest: relay.Expr | None
     ) -> RouterCandidate:
-        found = self._of_rows(node, kind, branches, _most(branches), None)
+        candidate = self._of_rows(node, kind, branches, _most(branches), None)
         if all(branch.gate is None for branch in branches):
-            return found._replace(rest=rest)
-        ones = typed(relay.ones((found.num_cells, 1), "float32"))
+            return candidate._replace(rest=rest)
+        ones = typed(relay.ones((candidate.num_cells, 1), "float32"))
         gates = joined([ones if b.gate is None else column(b.gate, 0) for b in branches])
-        return found._replace(gates=gates, rest=rest)
+        return candidate._replace(gates=gates, rest=rest)
 
     def _of_rows(
         self,

@@ -52,21 +52,21 @@ class Experts:
                 pending.append((each, True))
                 if not each.same_as(self._begin):
                     pending += [(part, False) for part in reversed(parts(each))]
-        found: dict[relay.Expr, None] = {self._begin: None}
+        nodes: dict[relay.Expr, None] = {self._begin: None}
         for each in order:
-            if any(part in found for part in parts(each)) and each not in found:
-                found[each] = None
-        for each in found:
+            if any(part in nodes for part in parts(each)) and each not in nodes:
+                nodes[each] = None
+        for each in nodes:
             if not each.same_as(self._begin):
-                self._check(each, found)
-        return found
+                self._check(each, nodes)
+        return nodes
 
-    def _check(self, node: relay.Expr, found: dict[relay.Expr, None]) -> None:
+    def _check(self, node: relay.Expr, nodes: dict[relay.Expr, None]) -> None:
         """Raise Unproven unless an op works on each expert's matrix alone, row by row."""
         if isinstance(node, relay.Tuple):
             return
         first, others = self._operands(node)
-        is_row = [each in found for each in (first, *others)]
+        is_row = [each in nodes for each in (first, *others)]
         is_product = is_call_of(node, "nn.batch_matmul") and not bool(node.attrs.transpose_a)
         letters = letters_of(node)
         if letters is not None:
@@ -76,17 +76,17 @@ class Experts:
             )  # fmt: skip
         if is_product and is_row == [True, False]:
             return
-        if is_call(node) and is_broadcast(node) and self._is_rowwise(node, found):
+        if is_call(node) and is_broadcast(node) and self._is_rowwise(node, nodes):
             return
         raise Unproven(f"{shown(node)} is not known to work on each seat of each expert alone")
 
-    def _is_rowwise(self, node: relay.Call, found: dict[relay.Expr, None]) -> bool:
+    def _is_rowwise(self, node: relay.Call, nodes: dict[relay.Expr, None]) -> bool:
         """Operands that are no tokens are the same for all seats."""
         shape = static_shape(node.checked_type)
         for each in node.args:
             sizes = static_shape(each.checked_type)
-            is_fit = len(sizes) == len(shape) if each in found else len(sizes) < 2 or sizes[-2] == 1
-            if not is_fit or (each in found and sizes[:2] != shape[:2]):
+            is_fit = len(sizes) == len(shape) if each in nodes else len(sizes) < 2 or sizes[-2] == 1
+            if not is_fit or (each in nodes and sizes[:2] != shape[:2]):
                 return False
         return len(shape) == _RANK
 
@@ -100,22 +100,22 @@ class Experts:
 
     def of(self, index: int, rows: relay.Expr) -> relay.Expr:
         """Return what an expert makes of rows [rows, d]."""
-        made: dict[relay.Expr, relay.Expr] = {self._begin: rows}
+        values: dict[relay.Expr, relay.Expr] = {self._begin: rows}
         for node in self._dependent:
-            if node in made or isinstance(node, relay.Tuple):
+            if node in values or isinstance(node, relay.Tuple):
                 continue
             first, others = self._operands(node)
             if is_call_of(node, "nn.batch_matmul", "einsum"):
                 weight = self._part(others[0], index, 2)
                 is_turned = is_call_of(node, "einsum") or not bool(node.attrs.transpose_b)
                 weight = relay.transpose(weight) if is_turned else weight
-                made[node] = relay.nn.dense(made[first], weight)
+                values[node] = relay.nn.dense(values[first], weight)
                 continue
             arguments = [
-                made[each] if each in made else self._part(each, index, 2) for each in node.args
+                values[each] if each in values else self._part(each, index, 2) for each in node.args
             ]
-            made[node] = relay.Call(node.op, arguments, node.attrs, None, node.span)
-        return made[self._out]
+            values[node] = relay.Call(node.op, arguments, node.attrs, None, node.span)
+        return values[self._out]
 
     def _part(self, value: relay.Expr, index: int, rank: int) -> relay.Expr:
         """An expert's part of weights that may be stacked along axis 0."""

@@ -37,11 +37,11 @@ def chosen_first(conditions: Sequence[Support]) -> list[relay.Expr]:
     columns = [column(condition.mask, 0) for condition in conditions]
     if most_at_once(conditions) == 1:
         return columns
-    found = columns[:1]
+    chosen = columns[:1]
     for each in columns[1:]:
-        free = none_of(found)
-        found.append(typed(relay.multiply(each, free)))
-    return found
+        free = none_of(chosen)
+        chosen.append(typed(relay.multiply(each, free)))
+    return chosen
 
 
 def most_at_once(supports: Sequence[Support | None]) -> int:
@@ -52,12 +52,12 @@ def most_at_once(supports: Sequence[Support | None]) -> int:
     Of equal(ids, 0) and equal(ids, 1) one; of two columns of a matrix what a row of it has.
     """
     origins = [None if support is None else support.origin for support in supports]
-    known = [origin for origin in origins if origin is not None]
-    is_same = all(origin.source.same_as(known[0].source) for origin in known)
-    numbers = {origin.number for origin in known}
-    if not is_same or len(known) < len(supports) or len(numbers) < len(known):
+    known_origins = [origin for origin in origins if origin is not None]
+    is_same = all(origin.source.same_as(known_origins[0].source) for origin in known_origins)
+    numbers = {origin.number for origin in known_origins}
+    if not is_same or len(known_origins) < len(supports) or len(numbers) < len(known_origins):
         return len(supports)
-    return min(len(supports), known[0].most) if known else 0
+    return min(len(supports), known_origins[0].most) if known_origins else 0
 
 
 def none_of(columns: Sequence[relay.Expr]) -> relay.Expr:

@@ -35,16 +35,16 @@ _STACKED_RANK = 3
 
 def one_hot_dispatches(finder: Finder) -> tuple[list[RouterCandidate], list[str]]:
     """Return the routers that are written as one-hot products, and what is not proven to be one."""
-    found, left = [], []
+    dispatches, left = [], []
     for node in finder.graph.order:
         ends = _combine_ends(node)
         if ends is None:
             continue
         try:
-            found.append(_dispatch_of(finder, node, *ends))
+            dispatches.append(_dispatch_of(finder, node, *ends))
         except Unproven as err:
             left.append(f"{shown(node)} is left as it is: {err}")
-    return found, left
+    return dispatches, left
 
 
 def _dispatch_of(
@@ -182,26 +182,26 @@ def _turned(matrix: relay.Expr) -> relay.Expr | None:
 
 def _path(node: relay.Call, out: relay.Expr) -> list[relay.Expr]:
     """The values between a product and the operand that was found behind reshapes."""
-    found, pending = [], parts(node)
+    path, pending = [], parts(node)
     while pending:
         each = pending.pop()
         if not each.same_as(out) and is_call_of(each, "transpose", "reshape"):
-            found.append(each)
+            path.append(each)
             pending += parts(each)
         elif isinstance(each, relay.Tuple):
-            found.append(each)
-    return found
+            path.append(each)
+    return path
 
 
 def _above(out: relay.Expr) -> list[relay.Expr]:
     """What a value is made of, not looking behind what dispatches."""
-    found, pending, seen = [], [out], set()
+    nodes, pending, seen = [], [out], set()
     while pending:
         each = pending.pop()
         if each in seen:
             continue
         seen.add(each)
-        found.append(each)
+        nodes.append(each)
         if _dispatch_ends(each) is None:
             pending += parts(each)
-    return found
+    return nodes

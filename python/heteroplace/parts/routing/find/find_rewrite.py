@@ -199,16 +199,16 @@ class Rewriter:
         """What a branch computes; a copy of what no op of it makes, so that it has a tensor."""
         if branch.build is not None:
             return [branch.build(self._value(branch.results[0], scope))]
-        found: list[relay.Expr] = []
+        results: list[relay.Expr] = []
         for result in branch.results:
             value = self._value(result, scope)
             assert scope.router is not None
             if isinstance(result, relay.Constant) and scope.router.candidate.num_cells == 1:
                 value = scope.router.entered(result, value, scope.branch)
             is_made = result in branch.region.nodes
-            is_twice = any(value.same_as(other) for other in found)
-            found.append(value if is_made and not is_twice else relay.copy(value))
-        return found
+            is_twice = any(value.same_as(other) for other in results)
+            results.append(value if is_made and not is_twice else relay.copy(value))
+        return results
 
     def _combined(
         self,

@@ -145,21 +145,21 @@ def _nested(
     """Drop routers inside branches of rows of others that are not wholly there; say so."""
     taken = frozenset().union(*(candidate.taken for candidate in candidates))
     candidates = [candidate for candidate in candidates if candidate.sink not in taken]
-    kept, dropped = list(candidates), []
+    outermost, dropped = list(candidates), []
     for inner in candidates:
         for outer in candidates:
             for branch in outer.branches:
-                if inner is outer or inner not in kept or outer not in kept:
+                if inner is outer or inner not in outermost or outer not in outermost:
                     continue
                 if outer.num_cells > 1 and _is_torn(
                     graph, inner, branch.region, outer.num_cells, branch.build is not None
                 ):
-                    kept = [each for each in kept if each is not inner]
+                    outermost = [each for each in outermost if each is not inner]
                     dropped.append(
                         f"{shown(inner.sink)} is left as it is: only a part of it is in a branch "
                         f"of {shown(outer.sink)}"
                     )
-    return kept, dropped
+    return outermost, dropped
 
 
 def _is_torn(
@@ -172,15 +172,15 @@ def _is_torn(
         return True
     if any(not branch.region.nodes <= region.nodes for branch in inner.branches):
         return True
-    known = {*region.nodes, *region.rows, *region.whole}
-    made = [each for each in (inner.mask, inner.gates, inner.residual, inner.rest) if each]
+    own_nodes = {*region.nodes, *region.rows, *region.whole}
+    outputs = [each for each in (inner.mask, inner.gates, inner.residual, inner.rest) if each]
     seen: set[relay.Expr] = set()
-    while made:
-        node = made.pop()
-        if node in seen or node in known or isinstance(node, relay.Constant):
+    while outputs:
+        node = outputs.pop()
+        if node in seen or node in own_nodes or isinstance(node, relay.Constant):
             continue
         seen.add(node)
         if node in graph.index or isinstance(node, relay.Var):
             return True
-        made += parts(node)
+        outputs += parts(node)
     return False

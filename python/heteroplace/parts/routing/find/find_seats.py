@@ -54,10 +54,10 @@ def seats_of(value: relay.Expr) -> Seats | None:
             return None
         value, other = step
         others += [] if other is None else [other]
-    found = _positions(value, shape)
-    if found is None:
+    positions = _positions(value, shape)
+    if positions is None:
         return None
-    mask, is_masked = found
+    mask, is_masked = positions
     masks = [other for other in others if bare(other).same_as(bare(mask))]
     if not (is_masked or masks) or not _is_zero_or_one(mask):
         return None

@@ -66,9 +66,9 @@ class Supports:
         """Return where a condition is true, or other than 0: there, and nowhere else."""
         condition = as_boolean(condition)
         # The mask of a support may hold for more; what is proven of its rows holds for fewer too.
-        found = self.of(condition)
-        most = _width(condition) if found is None else found.most
-        origin = _equal_origin(condition) if found is None else found.origin
+        support = self.of(condition)
+        most = _width(condition) if support is None else support.most
+        origin = _equal_origin(condition) if support is None else support.origin
         return Support(typed(relay.cast(condition, "int32")), most, origin)
 
     def _make(self, expr: relay.Expr) -> Support | None:
@@ -84,11 +84,11 @@ class Supports:
         if not isinstance(expr, relay.Call) or not isinstance(expr.op, tvm.ir.Op):
             return None
         rule = _RULES.get(expr.op.name)
-        found = None if rule is None else rule(self, expr)
-        if found is None and getattr(expr.checked_type, "dtype", "") == "bool":
+        support = None if rule is None else rule(self, expr)
+        if support is None and getattr(expr.checked_type, "dtype", "") == "bool":
             mask = typed(relay.cast(expr, "int32"))
-            found = Support(mask, _equal_width(expr), _equal_origin(expr))
-        return found
+            support = Support(mask, _equal_width(expr), _equal_origin(expr))
+        return support
 
     def _field(self, expr: relay.TupleGetItem) -> Support | None:
         """Of a part of a `split`."""
@@ -99,20 +99,20 @@ class Supports:
 
     def _moved(self, call: relay.Call, then_index: int | None = None) -> Support | None:
         """Of an op that moves elements within their rows: the same op on the mask."""
-        found = self.of(call.args[0])
-        if found is None:
+        support = self.of(call.args[0])
+        if support is None:
             return None
-        arguments = [found.mask, *call.args[1:]]
+        arguments = [support.mask, *call.args[1:]]
         moved = relay.Call(call.op, arguments, call.attrs)
         mask = typed(moved if then_index is None else relay.TupleGetItem(moved, then_index))
         before, after = (static_shape(each.checked_type) for each in (call.args[0], mask))
         rows_stay = bool(before and after) and before[0] == after[0] and _keeps_rows(call)
         repeats = _repeats(before, after) * _most_taken(call) if rows_stay else 0
-        most = found.most * repeats or _width(mask)
-        origin = found.origin if rows_stay else None
+        most = support.most * repeats or _width(mask)
+        origin = support.origin if rows_stay else None
         place = _column_place(call, then_index)
         if rows_stay and place is not None and _width(mask) == 1 < _width(call.args[0]):
-            origin = Origin(call.args[0], place, found.most)
+            origin = Origin(call.args[0], place, support.most)
         return Support(mask, min(most, _width(mask)), origin)
 
 
@@ -255,19 +255,19 @@ def _taken(supports: Supports, call: relay.Call) -> Support | None:
 
 def _summed(supports: Supports, call: relay.Call) -> Support | None:
     """Of a sum, a maximum or a minimum: 0 where all that it is of are."""
-    found = supports.of(call.args[0])
-    if found is None:
+    support = supports.of(call.args[0])
+    if support is None:
         return None
     attrs = call.attrs
-    mask = typed(relay.sum(found.mask, attrs.axis, attrs.keepdims, attrs.exclude))
+    mask = typed(relay.sum(support.mask, attrs.axis, attrs.keepdims, attrs.exclude))
     if 0 in summed_axes(call):
         return Support(mask, _width(mask))
-    return Support(mask, min(found.most, _width(mask)), found.origin)
+    return Support(mask, min(support.most, _width(mask)), support.origin)
 
 
 def _multiplied(supports: Supports, call: relay.Call) -> Support | None:
     """0 where one factor is."""
-    parts = [found for found in map(supports.of, call.args) if found is not None]
+    parts = [support for support in map(supports.of, call.args) if support is not None]
     if not parts or not is_broadcast(call):
         return None
     shape = static_shape(call.checked_type)
@@ -282,23 +282,23 @@ def _multiplied(supports: Supports, call: relay.Call) -> Support | None:
 
 def _divided(supports: Supports, call: relay.Call) -> Support | None:
     """0 where the dividend is, if the divisor is not."""
-    found = supports.of(call.args[0])
-    if found is None or not is_positive(call.args[1]) or not is_broadcast(call):
+    support = supports.of(call.args[0])
+    if support is None or not is_positive(call.args[1]) or not is_broadcast(call):
         return None
-    return _spread(found, static_shape(call.checked_type))
+    return _spread(support, static_shape(call.checked_type))
 
 
-def _spread(found: Support, shape: tuple[int, ...]) -> Support:
+def _spread(support: Support, shape: tuple[int, ...]) -> Support:
     """The mask of a factor for a product of some shape."""
-    before = static_shape(found.mask.checked_type)
+    before = static_shape(support.mask.checked_type)
     if before == shape:
-        return found
-    mask = typed(relay.broadcast_to(found.mask, shape))
+        return support
+    mask = typed(relay.broadcast_to(support.mask, shape))
     is_aligned = len(before) == len(shape) and before[0] == shape[0]
     if not is_aligned:
         return Support(mask, prod(shape[1:]))
-    most = min(found.most * _repeats(before, shape), prod(shape[1:]))
-    return Support(mask, most, found.origin)
+    most = min(support.most * _repeats(before, shape), prod(shape[1:]))
+    return Support(mask, most, support.origin)
 
 
 def _chosen(supports: Supports, call: relay.Call) -> Support | None:
@@ -336,11 +336,11 @@ def _scattered(supports: Supports, call: relay.Call) -> Support | None:
     if not is_zero(data) or str(call.attrs.reduction) not in ("update", "add"):
         return None
     zeros = typed(relay.zeros(static_shape(data.checked_type), "int32"))
-    found = supports.of(updates)
+    support = supports.of(updates)
     shape = static_shape(indices.checked_type)
-    ones = typed(relay.ones(shape, "int32")) if found is None else found.mask
+    ones = typed(relay.ones(shape, "int32")) if support is None else support.mask
     mask = typed(relay.scatter_elements(zeros, indices, ones, axis, str(call.attrs.reduction)))
-    each = prod(shape[1:]) if found is None else found.most
+    each = prod(shape[1:]) if support is None else support.most
     return Support(mask, min(each, _width(mask)) if axis else _width(mask))
 
 

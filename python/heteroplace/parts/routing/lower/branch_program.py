@@ -58,14 +58,14 @@ class BranchProgram(GuardedProgram):
         }
         self._home: dict[int, int] = {}
         """Memory in which each value of a decision is made."""
-        kept: dict[Instance, None] = {}
+        instances: dict[Instance, None] = {}
         for each in instructions:
             for value, memory in (*each.reads, *each.writes):
                 if value in decided:
-                    kept[value, memory] = None
+                    instances[value, memory] = None
                     if each.call is not None and (value, memory) in each.writes:
                         self._home[value] = memory
-        self.read_late = tuple(kept)
+        self.read_late = tuple(instances)
         """What is read or recorded until the end of a request."""
         self._lines: dict[tuple[int, int], int] = {}
         """By router and memory."""
@@ -101,30 +101,35 @@ class BranchProgram(GuardedProgram):
         finished
             After which a value is in a memory.
         """
-        for number, made in enumerate(self._calls.routers):
-            self._line(number, decision_memory(self._cluster, self._home[made.loads]))
-        found = []
+        for number, router_values in enumerate(self._calls.routers):
+            self._line(number, decision_memory(self._cluster, self._home[router_values.loads]))
+        program_routers = []
         for number, memory in self._lines:
-            made = self._calls.routers[number]
-            router = made.router
-            values = [made.loads, *(() if made.offsets is None else (made.offsets,))]
+            router_values = self._calls.routers[number]
+            router = router_values.router
+            values = [
+                router_values.loads,
+                *(() if router_values.offsets is None else (router_values.offsets,)),
+            ]
             there = {wait for value in values for wait in finished((value, memory))}
-            seats = made.seats if self._home[made.loads] == memory else None
-            found.append(
+            seats = router_values.seats if self._home[router_values.loads] == memory else None
+            program_routers.append(
                 ProgramRouter(
                     router.name,
-                    self._tensor(made.loads, memory),
-                    None if made.offsets is None else self._tensor(made.offsets, memory),
+                    self._tensor(router_values.loads, memory),
+                    None
+                    if router_values.offsets is None
+                    else self._tensor(router_values.offsets, memory),
                     None if seats is None else self._tensor(seats, memory),
                     cast(Overflow, router.overflow),
                     router.num_cells,
-                    made.num_rows,
+                    router_values.num_rows,
                     router.quantum,
                     router.capacities,
                     tuple(sorted(there)),
                 )
             )
-        return tuple(found)
+        return tuple(program_routers)
 
     def _guard(self, guard: Guard, memory: int) -> BranchGuard:
         line = self._line(guard.router, decision_memory(self._cluster, memory))

@@ -29,7 +29,7 @@ class Branches(Guards):
         for value, description in enumerate(calls.values):
             if description.rows is not None:
                 parts[description.rows.buffer].append(value)
-        self._parts = {buffer: tuple(found) for buffer, found in parts.items()}
+        self._parts = {buffer: tuple(instances) for buffer, instances in parts.items()}
         decided = {value for router in calls.routers for value in (router.loads, router.offsets)}
         self._made_when = {
             value: self._whole_guard(call)
@@ -46,13 +46,13 @@ class Branches(Guards):
 
     def places(self, memory_of: Mapping[int, int]) -> dict[Instance, tuple[Instance, int]]:
         """Return where values without bytes of their own are, parts of routed buffers first."""
-        found: dict[Instance, tuple[Instance, int]] = {
+        places_of: dict[Instance, tuple[Instance, int]] = {
             (part, memory): ((root(self._calls, buffer), memory), 0)
             for buffer, parts in self._parts.items()
             for part in parts
             for memory in range(len(self._cluster.memories))
         }
-        return found | super().places(memory_of)
+        return places_of | super().places(memory_of)
 
     def of_call(self, call: KernelCall, step: int) -> Guard | None:
         """Return when a call is made that carries out a step of the plan."""

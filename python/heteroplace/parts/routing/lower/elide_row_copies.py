@@ -70,13 +70,13 @@ def _copied_buffers(calls: KernelCalls) -> dict[int, int]:
             buffer = _buffer(calls, value)
             if buffer is not None:
                 sources[buffer].add(_source(calls, call, value))
-    found = {}
+    buffers = {}
     for buffer, (source, *others) in sources.items():
         if source is not None and not others:
             one, other = calls.values[buffer], calls.values[source]
             if (one.bytes, one.dtype) == (other.bytes, other.dtype):
-                found[buffer] = source
-    return found
+                buffers[buffer] = source
+    return buffers
 
 
 def _source(calls: KernelCalls, call: KernelCall, written: int) -> int | None:

@@ -25,17 +25,17 @@ def at_capacity(calls: KernelCalls, capacity: int) -> KernelCalls:
         for value in calls.values
     ]
     routers = {router.router.name: router.router for router in calls.routers}
-    found = []
+    calls_at_capacity = []
     for call in calls.calls:
         if call.branch is None:
-            found.append(call)
+            calls_at_capacity.append(call)
             continue
         name, branch = call.branch
         chosen = routers[name].capacity_of(branch, capacity)
-        found += [
+        calls_at_capacity += [
             _plain(call, variant) for variant in call.variants if variant.capacity in (0, chosen)
         ]
-    return replace(calls, values=tuple(values), calls=tuple(found), routers=())
+    return replace(calls, values=tuple(values), calls=tuple(calls_at_capacity), routers=())
 
 
 def _plain(call: KernelCall, variant: Variant) -> KernelCall:

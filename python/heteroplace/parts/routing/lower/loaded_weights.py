@@ -72,9 +72,9 @@ class _Loader:
         self._own = {
             value for value, tasks in readers.items() if all(self._loads.get(t) for t in tasks)
         }
-        found = tuple(self._call(call) for call in self._calls.calls)
+        calls = tuple(self._call(call) for call in self._calls.calls)
         return replace(
-            self._calls, values=tuple(self._values), calls=found, loads=tuple(self._found)
+            self._calls, values=tuple(self._values), calls=calls, loads=tuple(self._found)
         )
 
     def _call(self, call: KernelCall) -> KernelCall:
@@ -119,8 +119,10 @@ class _Loader:
                 load = self._plan.steps[step]
                 assert isinstance(load, Load)
                 offset = self._offset(load, step, own) if before is None else None
-                made = LoadedWeight(value, self._loaded[step, value], load.dst, step, offset)
-                self._found.append(made)
+                loaded_weight = LoadedWeight(
+                    value, self._loaded[step, value], load.dst, step, offset
+                )
+                self._found.append(loaded_weight)
             before = self._loaded[step, value]
         assert before is not None
         return before
@@ -157,12 +159,12 @@ def weight_sizes(compiled: CompiledNetwork, cluster: Cluster) -> tuple[int, ...]
     for target in sorted(set(target_of_device)):
         device = target_of_device.index(target)
         placement = [device if device in ids else ids[0] for ids in allowed]
-        found: dict[str, set[int]] = defaultdict(set)
+        sizes_of: dict[str, set[int]] = defaultdict(set)
         calls = compiled.calls(cluster, placement)
         for call in calls.calls:
             read = (call.reads, *(variant.reads for variant in call.variants))
-            found[call.task].update(value for values in read for value in values)
-        for task, values in found.items():
+            sizes_of[call.task].update(value for values in read for value in values)
+        for task, values in sizes_of.items():
             held = [calls.values[value] for value in values]
             filled = sum(packed(value.bytes) for value in held if value.constant is not None)
             sizes[task] = max(sizes[task], filled)
@@ -179,14 +181,14 @@ def load_copies(
     spans
         Predicted start and finish of each step.
     """
-    found = []
+    instructions = []
     earlier = _earlier_in_room(calls)
     for each in calls.loads:
         step = plan.steps[each.step]
         assert isinstance(step, Load)
         before = calls.values[each.value].in_place_of
         replaces = earlier[each.value] if before is None else [before]
-        found.append(
+        instructions.append(
             Instruction(
                 None,
                 None,
@@ -200,19 +202,19 @@ def load_copies(
                 guard=step.guard,
             )
         )
-    return found
+    return instructions
 
 
 def _earlier_in_room(calls: KernelCalls) -> dict[int, list[int]]:
     """For each loaded weight the values that had some of its bytes last."""
     ranges: dict[int, tuple[int, int]] = {}
-    found: dict[int, list[int]] = {}
+    earlier: dict[int, list[int]] = {}
     there: dict[int, list[int]] = defaultdict(list)
     """By memory, values of which some bytes are not taken yet."""
     for each in sorted(calls.loads, key=lambda load: load.step):
         value = each.value
         before = calls.values[value].in_place_of
-        found[value] = []
+        earlier[value] = []
         if before in ranges:
             ranges[value] = ranges[before]
         elif each.offset is not None:
@@ -222,13 +224,13 @@ def _earlier_in_room(calls: KernelCalls) -> dict[int, list[int]]:
             for other in there[each.memory]:
                 first, last = ranges[other]
                 if first < end and begin < last:
-                    found[value].append(other)
+                    earlier[value].append(other)
                 if first < begin or end < last:
                     left.append(other)
             there[each.memory] = left
         if value in ranges:
             there[each.memory].append(value)
-    return found
+    return earlier
 
 
 def _when(plan: Plan, step: int) -> str:

@@ -64,7 +64,7 @@ def paired_calls(
         for name, value in zip(each.part.exports, each.part.calls.outputs, strict=True)
         if name in whole
     }
-    found: dict[tuple[object, ...], PairedCall] = {}
+    pairs: dict[tuple[object, ...], PairedCall] = {}
     for version, each in enumerate(versions):
         values = each.part.calls.values
         counts = Counter(call.task for call in each.part.calls.calls)
@@ -83,10 +83,10 @@ def paired_calls(
             )
             types = tuple(values[value].dtype for value in call.writes)
             key = (call.task, counts[call.task], rows, types, version if is_fixed else None)
-            group = found.setdefault(key, PairedCall(call.task, branch, rows, is_fixed))
+            group = pairs.setdefault(key, PairedCall(call.task, branch, rows, is_fixed))
             group.calls[version] = call
     place = {task.name: at for at, task in enumerate(graph.tasks)}
-    return sorted(found.values(), key=lambda group: place[group.task])
+    return sorted(pairs.values(), key=lambda group: place[group.task])
 
 
 def _root(part: NetworkPart, value: int) -> int:
@@ -98,15 +98,15 @@ def _root(part: NetworkPart, value: int) -> int:
 def _values_of_rows(part: NetworkPart, variables: Collection[str]) -> set[int]:
     """The values with bytes of their own that hang on rows, or that others read: those are rows
     where a branch makes them of its weights alone."""
-    found = {_root(part, value) for value in part.calls.outputs}
-    found |= {value for name, value in part.imports.items() if name.name in variables}
+    values = {_root(part, value) for value in part.calls.outputs}
+    values |= {value for name, value in part.imports.items() if name.name in variables}
     num_found = -1
-    while len(found) != num_found:  # one segment may read what a later one makes
-        num_found = len(found)
+    while len(values) != num_found:  # one segment may read what a later one makes
+        num_found = len(values)
         for call in part.calls.calls:
-            if not found.isdisjoint(_root(part, value) for value in call.reads):
-                found.update(call.writes)
-    return found
+            if not values.isdisjoint(_root(part, value) for value in call.reads):
+                values.update(call.writes)
+    return values
 
 
 def _row_bytes(value: Value, capacity: int) -> int | None:

@@ -42,12 +42,12 @@ def with_predictions(calls: KernelCalls, graph: TaskGraph, plan: Plan) -> Kernel
 
 
 def _places(graph: TaskGraph, plan: Plan) -> dict[str, _Places]:
-    found: dict[str, _Places] = {}
+    places: dict[str, _Places] = {}
     for index, step in enumerate(plan.steps):
         if isinstance(step, Run) and step.guard is not None and step.guard.when != "active":
-            of_task = found.setdefault(graph.tasks[step.task].name, {})
+            of_task = places.setdefault(graph.tasks[step.task].name, {})
             of_task[step.guard.when] = index, step.device
-    return found
+    return places
 
 
 def with_hit_rates(lowered: Lowered, predictions: Sequence[PlannedPrediction]) -> Lowered:
@@ -55,7 +55,7 @@ def with_hit_rates(lowered: Lowered, predictions: Sequence[PlannedPrediction]) -
     if not predictions:
         return lowered
     names = [router.name for router in lowered.program.routers]
-    found = tuple(
+    routers = tuple(
         RouterPrediction(
             names.index(each.prediction.router),
             each.prediction.branches if each.is_on else (),
@@ -63,7 +63,7 @@ def with_hit_rates(lowered: Lowered, predictions: Sequence[PlannedPrediction]) -
         )
         for each in predictions
     )
-    return replace(lowered, program=replace(lowered.program, predictions=found))
+    return replace(lowered, program=replace(lowered.program, predictions=routers))
 
 
 class _Doubler:
@@ -84,15 +84,15 @@ class _Doubler:
                     self._values[value] = replace(
                         self._values[value], in_place_of=self._early[value]
                     )
-        found: list[KernelCall] = []
+        calls: list[KernelCall] = []
         for call in self._calls.calls:
             places = self._places.get(call.task)
             if places is None:
-                found.append(call)
+                calls.append(call)
                 continue
-            found.append(self._predicted(call, places["predicted"]))
-            found.append(replace(call, at=places["missed"]))
-        return replace(self._calls, values=tuple(self._values), calls=tuple(found))
+            calls.append(self._predicted(call, places["predicted"]))
+            calls.append(replace(call, at=places["missed"]))
+        return replace(self._calls, values=tuple(self._values), calls=tuple(calls))
 
     def _check(self, call: KernelCall) -> None:
         decided = {router.loads for router in self._calls.routers}

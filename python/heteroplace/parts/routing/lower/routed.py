@@ -87,9 +87,9 @@ def lower_routed(
         versions.append(sizes)
     parts = lower_parts([segments for segments, _ in cuts])
     names = cuts[0][1]
-    made = [Version(part, sizes) for part, sizes in zip(parts[1:], versions, strict=True)]
+    versions_made = [Version(part, sizes) for part, sizes in zip(parts[1:], versions, strict=True)]
     inputs = [_input(parameter) for parameter in mod["main"].params]
-    return with_kept_rows(RoutedCombiner(graph, cut, parts[0], made, names).run(inputs))
+    return with_kept_rows(RoutedCombiner(graph, cut, parts[0], versions_made, names).run(inputs))
 
 
 def _input(parameter: relay.Var) -> Value:

@@ -114,8 +114,8 @@ class RoutedCombiner:
     def _whole_names(self) -> set[ValueName]:
         """What branches make for nested routers and their buffers, though it may have rows."""
         positions = {taken.buffer for taken in self._cut.taken.values()}
-        for made in self._cut.routers.values():
-            positions |= {made.seats, made.loads, made.offsets}
+        for values_of in self._cut.routers.values():
+            positions |= {values_of.seats, values_of.loads, values_of.offsets}
         return {self._names[position] for position in positions}
 
     def _own(self, version: int, value: int) -> Value:
@@ -251,11 +251,11 @@ class RoutedCombiner:
         )
 
     def _router(self, router: Router) -> RouterValues:
-        made = self._cut.routers[router.name]
+        values_of = self._cut.routers[router.name]
         num_rows = self._cut.num_rows.get(router.name, 0)
         loads, offsets, seats = (
             self._root(self._made(self._names[position]))
-            for position in (made.loads, made.offsets, made.seats)
+            for position in (values_of.loads, values_of.offsets, values_of.seats)
         )
         # Where the branch around it drops cells, a nested router has seats for fewer of them.
         has_all = self._values[seats].shape[0] == router.num_cells
@@ -275,10 +275,10 @@ class RoutedCombiner:
     def _argument(self, version: int, value: int) -> int:
         """A value as a kernel of a version wants it: of its shape."""
         if (version, value) not in self._arguments:
-            found, own = self._value(version, value), self._own(version, value)
-            if self._values[found].shape != own.shape:
-                found = self._add(Value(own.shape, own.dtype, alias_of=found))
-            self._arguments[version, value] = found
+            value_index, own = self._value(version, value), self._own(version, value)
+            if self._values[value_index].shape != own.shape:
+                value_index = self._add(Value(own.shape, own.dtype, alias_of=value_index))
+            self._arguments[version, value] = value_index
         return self._arguments[version, value]
 
     def _value(self, version: int, value: int) -> int:
@@ -286,15 +286,15 @@ class RoutedCombiner:
         if (version, value) not in self._ids:
             own, name = self._own(version, value), self._imports[version].get(value)
             if name is not None:
-                found = self._imported(name, own)
+                value_index = self._imported(name, own)
             elif own.alias_of is not None:
                 base = self._value(version, own.alias_of)
-                found = self._add(Value(own.shape, own.dtype, alias_of=base))
+                value_index = self._add(Value(own.shape, own.dtype, alias_of=base))
             elif own.constant is not None:
-                found = self._weight(own)
+                value_index = self._weight(own)
             else:
-                found = self._add(own)
-            self._ids[version, value] = found
+                value_index = self._add(own)
+            self._ids[version, value] = value_index
         return self._ids[version, value]
 
     def _weight(self, own: Value) -> int:
@@ -313,14 +313,14 @@ class RoutedCombiner:
         if name.name not in cut.read:
             return self._inputs[name.name]
         source = self._names[cut.read[name.name]]
-        found = self._made(source)
-        root = self._values[self._root(found)]
-        if self._root(found) in self._row_bytes or root.bytes != own.bytes:
+        value_index = self._made(source)
+        root = self._values[self._root(value_index)]
+        if self._root(value_index) in self._row_bytes or root.bytes != own.bytes:
             raise LoweringError(
                 f"rows of a branch, {source.name} of task {source.task!r}, are read outside of it; "
                 f"only what joins the branches reads them"
             )
-        return found
+        return value_index
 
     def _taken_rows(self, name: str) -> int:
         if name not in self._taken:
@@ -338,15 +338,15 @@ class RoutedCombiner:
         if name.index is None:
             if name.name in self._cut.taken:
                 return self._taken_rows(name.name)
-            known = self._buffers if name.name in self._buffers else self._inputs
-            return known[name.name]
-        found = [self._value(*made) for made in self._exported[name]]
-        if len({self._root(value) for value in found}) != 1:
+            candidates = self._buffers if name.name in self._buffers else self._inputs
+            return candidates[name.name]
+        values = [self._value(*place) for place in self._exported[name]]
+        if len({self._root(value) for value in values}) != 1:
             raise LoweringError(
                 f"task {name.task!r} makes {name.name} by unlike kernels at its capacities; give "
                 f"its branch a single capacity"
             )
-        return found[-1]
+        return values[-1]
 
 
 def _has_rounds(router: Router, sizes: Sequence[int]) -> bool:

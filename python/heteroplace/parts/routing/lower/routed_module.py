@@ -165,8 +165,8 @@ class _Cutter:
         router = str(call.attrs["router"])
         *results, _, _ = reads_of(call)
         variable = self._variable(f"{router}:joined", call.checked_type)
-        made = tuple(self._export(self._whole(result)) for result in results)
-        self._joined[variable.name_hint] = JoinedRows(router, made)
+        exported = tuple(self._export(self._whole(result)) for result in results)
+        self._joined[variable.name_hint] = JoinedRows(router, exported)
         self._note_rows(router, int(call.attrs["rows"]))
         self._mapped[call] = variable
         # It is read where the router is, as any variable by whoever does.

@@ -48,11 +48,11 @@ class _Sinking:
                 self._memory[task] = cluster.devices[step.device].memory
         self._stays = {root(calls, value) for value in calls.outputs}
         for router in calls.routers:
-            made = (router.loads, router.offsets, router.seats)
-            self._stays |= {root(calls, value) for value in made if value is not None}
+            own_values = (router.loads, router.offsets, router.seats)
+            self._stays |= {root(calls, value) for value in own_values if value is not None}
 
     def sunk(self) -> KernelCalls:
-        found: list[KernelCall] = []
+        calls: list[KernelCall] = []
         left = Counter(call.task for call in self._all.calls)
         readers: dict[int, list[KernelCall]] = defaultdict(list)
         # From the last one on: those behind a call have their places.
@@ -61,21 +61,21 @@ class _Sinking:
             if reader is not None:
                 left[call.task] -= 1
                 call = self._of(call, reader)
-                at = next(place for place, each in enumerate(found) if each is reader)
-                found.insert(at + 1, call)
+                at = next(place for place, each in enumerate(calls) if each is reader)
+                calls.insert(at + 1, call)
             else:
-                found.append(call)
+                calls.append(call)
             for value in dict.fromkeys(root(self._all, read) for read in call.reads):
                 readers[value].append(call)
-        return replace(self._all, calls=tuple(reversed(found)))
+        return replace(self._all, calls=tuple(reversed(calls)))
 
     def _only_branch(
         self, call: KernelCall, readers: Mapping[int, list[KernelCall]]
     ) -> KernelCall | None:
         """The first reader of what a call makes, if all of them are in one branch further in."""
-        made = {root(self._all, value) for value in call.writes}
-        reading = [reader for value in made for reader in readers.get(value, ())]
-        if not reading or made & self._stays or not _is_whole(call):
+        written = {root(self._all, value) for value in call.writes}
+        reading = [reader for value in written for reader in readers.get(value, ())]
+        if not reading or written & self._stays or not _is_whole(call):
             return None
         branch = reading[0].branch
         is_one = branch != call.branch and all(
@@ -88,7 +88,7 @@ class _Sinking:
         if not is_one or not is_near or not self._is_around(call.branch, branch):
             return None
         # The last one added is the first one that runs.
-        return reading[-1] if len(made) == 1 else None
+        return reading[-1] if len(written) == 1 else None
 
     def _is_around(self, outer: tuple[str, int] | None, inner: tuple[str, int] | None) -> bool:
         while inner is not None and inner != outer:

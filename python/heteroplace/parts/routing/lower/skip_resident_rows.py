@@ -81,7 +81,7 @@ def _residual(kernel: Kernel) -> int | None:
         return None
     assert kernel.functions is not None
     (function,) = kernel.functions.functions.values()
-    found: list[tir.Var] = []
+    variables: list[tir.Var] = []
 
     def visit(node: tvm.Object) -> None:
         if isinstance(node, tir.AttrStmt) and node.attr_key == KEPT_ROWS:
@@ -89,13 +89,13 @@ def _residual(kernel: Kernel) -> int | None:
 
     def note(node: tvm.Object) -> None:
         if isinstance(node, tir.BufferLoad):
-            found.append(node.buffer.data)
+            variables.append(node.buffer.data)
 
     tir.stmt_functor.post_order_visit(function.body, visit)
-    if not found:
+    if not variables:
         return None
     data = [function.buffer_map[parameter].data for parameter in function.params]
-    (residual,) = {position for position, each in enumerate(data) if each.same_as(found[0])}
+    (residual,) = {position for position, each in enumerate(data) if each.same_as(variables[0])}
     return residual
 
 

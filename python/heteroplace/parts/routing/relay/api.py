@@ -147,13 +147,13 @@ def _by_rows(
         dispatch(flow.rows, seats, offsets, num_rows, routed.before, flow.is_by_branch)
         for flow in routed.flows
     ]
-    made = []
+    branch_results = []
     for index, branch in enumerate(branches):
         of = routed.rows_of(index)
         rows = [take_branch(buffer, loads, offsets, of) for buffer in buffers]
-        made.append(_made_by(branch, rows, of, loads))
+        branch_results.append(_made_by(branch, rows, of, loads))
     results = []
-    for values in _alike(made, routed.options.name):
+    for values in _alike(branch_results, routed.options.name):
         joined = join_branches(values, loads, offsets, routed.options.name, num_rows)
         out = shape_of(joined)[1:]
         left = None if residual is None else routed.flows[0].rows_of(residual, out)
@@ -166,7 +166,7 @@ def _whole(
     routed: _Routed, branches: Sequence[Branch], residual: relay.Expr | None
 ) -> list[relay.Expr]:
     """A single cell stays where it is."""
-    made = []
+    branch_results = []
     for index, branch in enumerate(branches):
         rows = []
         for flow in routed.flows:
@@ -176,9 +176,9 @@ def _whole(
         values = _made_by(branch, rows, routed.rows_of(index), routed.loads)
         if routed.after is not None:
             values = [_times(value, routed.after, index) for value in values]
-        made.append(values)
+        branch_results.append(values)
     results = []
-    for values in _alike(made, routed.options.name):
+    for values in _alike(branch_results, routed.options.name):
         out = shape_of(values[0])[1:]
         left = None if residual is None else routed.flows[0].rows_of(residual, out)
         y = select(values, routed.loads, routed.options.name, left)
@@ -209,28 +209,31 @@ def _made_by(
                 f"branch {of.branch} of router {of.router!r} takes {len(branch.params)} tensors; "
                 f"it gets rows of {len(rows)}"
             )
-        made: Any = relay.bind(branch.body, dict(zip(branch.params, rows, strict=True)))
+        result: Any = relay.bind(branch.body, dict(zip(branch.params, rows, strict=True)))
     else:
-        made = branch(*rows)
-    if isinstance(made, relay.expr.TupleWrapper):
-        made = list(made)
-    elif isinstance(made, relay.Tuple):
-        made = list(made.fields)
-    elif isinstance(made, relay.Expr):
-        made = [made]
-    return checked_results(rows, list(made), of, loads)
+        result = branch(*rows)
+    if isinstance(result, relay.expr.TupleWrapper):
+        result = list(result)
+    elif isinstance(result, relay.Tuple):
+        result = list(result.fields)
+    elif isinstance(result, relay.Expr):
+        result = [result]
+    return checked_results(rows, list(result), of, loads)
 
 
-def _alike(made: Sequence[Sequence[relay.Expr]], name: str) -> list[list[relay.Expr]]:
+def _alike(results: Sequence[Sequence[relay.Expr]], name: str) -> list[list[relay.Expr]]:
     """For each result the branches' values, all of one type."""
-    types = [[(shape_of(value)[1:], type_of(value).dtype) for value in values] for values in made]
-    for branch, found in enumerate(types):
-        if found != types[0] or not found:
+    types = [
+        [(shape_of(value)[1:], type_of(value).dtype) for value in values] for values in results
+    ]
+    for branch, types_of in enumerate(types):
+        if types_of != types[0] or not types_of:
             raise RoutingError(
-                f"router {name!r}: branch {branch} makes {found}, branch 0 makes {types[0]}; all "
+                f"router {name!r}: branch {branch} makes {types_of}, branch 0 makes {types[0]}; "
+                f"all "
                 f"branches must make the same results"
             )
-    return [list(values) for values in zip(*made, strict=True)]
+    return [list(values) for values in zip(*results, strict=True)]
 
 
 def _check(

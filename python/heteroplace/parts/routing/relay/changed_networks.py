@@ -108,22 +108,22 @@ def capacity_changes(routed: Routed, num_sizes: int, mode: str) -> Changes:
         if router.num_cells == 1:
             continue
         seen = routed.profile.router(options.name)
-        found = choose_capacities(
+        chosen = choose_capacities(
             seen,
             num_sizes,
             mode=mode,
             kinds=[use.kind for use in uses],
             largest=_largest(router, uses, seen),
         )
-        if found is None:
+        if chosen is None:
             _LOG.info(
                 "router %r keeps its capacities: %d of at least %d runs",
                 options.name,
                 seen.num_runs,
                 MIN_RUNS,
             )
-        elif found != options.capacities:
-            changes[options.name] = {"capacities": found}
+        elif chosen != options.capacities:
+            changes[options.name] = {"capacities": chosen}
     return changes
 
 
@@ -131,17 +131,17 @@ def _largest(router: Router, uses: Sequence[BranchUse], seen: RouterProfile) -> 
     """For each branch the capacity that it must have; None: its largest load will do."""
     options = router.options
     is_free = [options.overflow == "rounds" and not use.holds_router for use in uses]
-    found: list[int | None] = []
+    largest: list[int | None] = []
     for branch, use in enumerate(uses):
         if not is_free[branch]:
-            found.append(options.capacities[branch][-1])
+            largest.append(options.capacities[branch][-1])
             continue
         alike = [other for other, one in enumerate(uses) if one.kind == use.kind]
         most = max(1, *(seen.max_load(other) for other in alike))
         # A further round begins behind as many rows, where kernels must be able to take tensors.
         aligned = -(-most // use.row_multiple) * use.row_multiple
-        found.append(min(aligned, router.num_cells) if aligned > most else None)
-    return found
+        largest.append(min(aligned, router.num_cells) if aligned > most else None)
+    return largest
 
 
 def taken_back(routed: Routed, option: str, names: Collection[str]) -> Changes:
@@ -169,10 +169,10 @@ def memory_changes(
     if len(ids) < 2:
         return taken_back(routed, "memories", placed_routers(routed))
     place = _by_homes if by == PLACED_BY[0] else partial(_by_chains, by=by)
-    found = place(routed, cluster, ids, options)
+    memories_of = place(routed, cluster, ids, options)
     return {
         name: {"memories": ",".join(names[memory] for memory in members)}
-        for name, members in found.items()
+        for name, members in memories_of.items()
     }
 
 
@@ -180,18 +180,20 @@ def _by_homes(
     routed: Routed, cluster: Cluster, ids: Sequence[int], options: SolveOptions | None
 ) -> dict[str, tuple[int, ...]]:
     """Members of all routers for the best home."""
-    known = placed_routers(routed)
-    if not known:
+    router_names = placed_routers(routed)
+    if not router_names:
         return {}
     of_name = {router.options.name: router.options for router in routed.routers}
-    routers = [(of_name[name], routed.uses[name], routed.profile.router(name)) for name in known]
+    routers = [
+        (of_name[name], routed.uses[name], routed.profile.router(name)) for name in router_names
+    ]
     room = [cluster.memories[id].bytes for id in ids]
     problems = [home_problem(routers, cluster, ids, room, home) for home in range(len(ids))]
     each = [place_anyhow(problem, options) for problem in problems]
     best = min(each, key=lambda placement: placement.objective)
     home = cluster.memories[ids[each.index(best)]].name
-    _LOG.info("branches of %s, home %s: %s", ", ".join(known), home, best.text("bytes"))
-    return dict(zip(known, without_homes(best.memories), strict=True))
+    _LOG.info("branches of %s, home %s: %s", ", ".join(router_names), home, best.text("bytes"))
+    return dict(zip(router_names, without_homes(best.memories), strict=True))
 
 
 def _by_chains(
@@ -214,13 +216,13 @@ def _by_chains(
             problem = balanced_problem(
                 routed.profile, chain, len(ids), weight_bytes=weights, memory_bytes=room
             )
-        found = place_anyhow(problem, options)
-        _LOG.info("branches of %s: %s", ", ".join(chain), found.text())
+        placement = place_anyhow(problem, options)
+        _LOG.info("branches of %s: %s", ", ".join(chain), placement.text())
         room = [
             left - used
-            for left, used in zip(room, used_bytes(problem, found.memories), strict=True)
+            for left, used in zip(room, used_bytes(problem, placement.memories), strict=True)
         ]
-        placed |= zip(chain, found.memories, strict=True)
+        placed |= zip(chain, placement.memories, strict=True)
     return placed
 
 
@@ -256,13 +258,13 @@ def _chains(routed: Routed, *, is_linked: bool) -> list[list[str]]:
         for src, dst in following_routers(shapes)
         if is_linked and routed.profile.transition(shapes[src].name, shapes[dst].name) is not None
     }
-    known = [
+    known_chains = [
         shape.name
         for shape in shapes
         if shape.name in outer and routed.profile.router(shape.name).num_runs >= MIN_RUNS
     ]
     chains: list[list[str]] = []
-    for name in known:
+    for name in known_chains:
         chain = next((one for one in chains if after.get(one[-1]) == name), None)
         if chain is None:
             chains.append([name])
@@ -290,18 +292,18 @@ def preloaded_routers(routed: Routed) -> list[str]:
 def prediction_changes(routed: Routed, times: Mapping[str, SpeculationTimes]) -> Changes:
     """Return the branches that are predicted; see `SpeculateRoutes`."""
     depth: dict[str, int] = {}
-    asked = []
+    routers = []
     for router in routed.routers:
         name = router.options.name
         depth[name] = 0 if router.parent is None else depth[router.parent[0]] + 1
         if router.num_cells == 1:
-            asked.append(routed.profile.router(name))
-    found = choose_predictions(
-        asked, {each.name: times.get(each.name, _UNKNOWN_TIMES) for each in asked}, depth
+            routers.append(routed.profile.router(name))
+    predictions = choose_predictions(
+        routers, {each.name: times.get(each.name, _UNKNOWN_TIMES) for each in routers}, depth
     )
     changes = taken_back(routed, "predict", predicted_routers(routed))
     holding_routers = {router.parent for router in routed.routers}
-    for each in found:
+    for each in predictions:
         # What is behind another router waits for that one in any case.
         if not any((each.router, branch) in holding_routers for branch in each.branches):
             branches = ",".join(map(str, each.branches))
@@ -323,15 +325,15 @@ def preload_changes(routed: Routed, budget_bytes: int, *, has_ahead: bool = True
     if sum(group.weight_bytes for group in groups) <= budget_bytes:
         return taken_back(routed, "preload", preloaded_routers(routed))
     stays, ahead = split_weights(groups, budget_bytes, PRELOAD_ACTIVATION if has_ahead else None)
-    found: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
+    weights_of: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
     for index, (group, (name, branch)) in enumerate(zip(groups, places, strict=True)):
-        kept, loaded = found.setdefault(name, ([], []))
+        resident, loaded = weights_of.setdefault(name, ([], []))
         entry = branch, round(1000 * group.activation)
         if index in stays:
-            kept.append(entry)
+            resident.append(entry)
         elif index in ahead:
             loaded.append(entry)
     return {
-        name: {"preload": BranchWeights(budget_bytes, tuple(kept), tuple(loaded)).text()}
-        for name, (kept, loaded) in found.items()
+        name: {"preload": BranchWeights(budget_bytes, tuple(resident), tuple(loaded)).text()}
+        for name, (resident, loaded) in weights_of.items()
     }

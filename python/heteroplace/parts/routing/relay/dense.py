@@ -107,25 +107,25 @@ class _Dense:
 
     def _stock(self, node: relay.Expr) -> None:
         """An op of TVM, whose operands are values."""
-        known = {operand: self._value(operand) for operand in _operands(node)}
-        rebuild([node], known)
-        self._mapped[node] = known[node]
+        value_of = {operand: self._value(operand) for operand in _operands(node)}
+        rebuild([node], value_of)
+        self._mapped[node] = value_of[node]
 
     def _value(self, node: relay.Expr) -> relay.Expr:
         """What stands for an expression, as one of Relay."""
         if isinstance(node, relay.Tuple):
             return relay.Tuple([self._value(field) for field in node.fields], node.span)
-        found = self._mapped.get(node, node)
-        if isinstance(found, _Field) and found.field == _SEATS:
-            return found.taken.seats
-        if isinstance(found, _Field) and found.field == _LOADS:
-            return relay.sum(relay.cast(found.taken.mask, "int32"), axis=0)
-        if isinstance(found, tuple):
+        value = self._mapped.get(node, node)
+        if isinstance(value, _Field) and value.field == _SEATS:
+            return value.taken.seats
+        if isinstance(value, _Field) and value.field == _LOADS:
+            return relay.sum(relay.cast(value.taken.mask, "int32"), axis=0)
+        if isinstance(value, tuple):
             raise RoutingError(
                 "a routed buffer, its offsets or a router's results as one tuple are read by an op "
                 "that is none of routing, or are outputs; a dense module has none of them"
             )
-        return found
+        return value
 
     def _routed(self, node: relay.Call, call: RoutingCall) -> Any:
         if call.kind == "router":
@@ -145,9 +145,9 @@ class _Dense:
         return self._select(call)
 
     def _taken(self, read: relay.Expr) -> _Taken:
-        found = self._mapped[read]
-        assert isinstance(found, _Field)  # or `branches_of_values` would have refused it
-        return found.taken
+        taken = self._mapped[read]
+        assert isinstance(taken, _Field)  # or `branches_of_values` would have refused it
+        return taken.taken
 
     def _router(self, node: relay.Call, call: RoutingCall) -> _Taken:
         options = router_options(call.op.attrs)
@@ -164,12 +164,12 @@ class _Dense:
         keys = (*([] if priority is None else [_descending(priority)]), *self._outer_keys(node))
         counted = relay.cast(mask, "int32")
         ranks = relay.cumsum(counted, axis=0) if not keys else _ranks(counted, keys)
-        kept = mask
+        present = mask
         if options.overflow == "drop":
             limits = np.array([sizes[-1] for sizes in options.capacities], dtype="int32")
-            kept = relay.logical_and(mask, relay.less_equal(ranks, relay.const(limits)))
-        seats = relay.where(kept, ranks, relay.const(0, "int32"))
-        return _Taken(options, mask, seats, kept, keys)
+            present = relay.logical_and(mask, relay.less_equal(ranks, relay.const(limits)))
+        seats = relay.where(present, ranks, relay.const(0, "int32"))
+        return _Taken(options, mask, seats, present, keys)
 
     def _outer_keys(self, node: relay.Call) -> tuple[relay.Expr, ...]:
         """By what the rows of the branch are ordered that a router is nested in."""
@@ -256,8 +256,8 @@ def _column(
     type_ = type_of(like)
     column = relay.take(table, _index(branch), axis=1)
     column = relay.reshape(column, [-1] + [1] * (len(type_.shape) - 1))
-    asked = dtype or type_.dtype
-    return column if type_of(table).dtype == asked else relay.cast(column, asked)
+    wanted_dtype = dtype or type_.dtype
+    return column if type_of(table).dtype == wanted_dtype else relay.cast(column, wanted_dtype)
 
 
 def _index(branch: int) -> relay.Constant:

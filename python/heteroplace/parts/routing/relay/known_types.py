@@ -52,7 +52,7 @@ def remembered(
     what it reads is then all that has to be compared.
     """
 
-    known: dict[_Asked, relay.Type] = {}
+    types: dict[_Asked, relay.Type] = {}
     last: dict[int, _Last] = {}
 
     def relation(arguments: Any, attrs: Any) -> relay.Type | None:
@@ -65,14 +65,14 @@ def remembered(
             return None
         if not all(isinstance(field, relay.TensorType) for field in reads.fields):
             return None
-        asked = _Asked(reads, attrs)
-        if asked not in known:
-            if len(known) == _MAX_KNOWN:
-                known.clear()
-            known[asked] = type_of(reads, attrs)
+        question = _Asked(reads, attrs)
+        if question not in types:
+            if len(types) == _MAX_KNOWN:
+                types.clear()
+            types[question] = type_of(reads, attrs)
         if len(last) >= _MAX_KNOWN:
             last.clear()
-        last[place] = _Last(attrs, reads, known[asked])
-        return known[asked]
+        last[place] = _Last(attrs, reads, types[question])
+        return types[question]
 
     return relation

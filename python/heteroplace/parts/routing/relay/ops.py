@@ -207,10 +207,10 @@ def _type_of(name: str, op: _RoutingOp) -> Callable[[Any, Any], tvm.ir.Type | No
     def type_of(data: relay.TupleType, attrs: Any) -> relay.Type:
         reads = [(static_shape(field), str(field.dtype)) for field in data.fields]
         try:
-            made = op.types(attrs, reads)
+            types = op.types(attrs, reads)
         except ValueError as err:
             raise RoutingError(f"{name}: {err}") from err
-        results = [relay.TensorType(shape, dtype) for shape, dtype in made]
+        results = [relay.TensorType(shape, dtype) for shape, dtype in types]
         return relay.TupleType(results) if op.returns_tuple else results[0]
 
     return remembered(type_of)
@@ -231,9 +231,9 @@ def _extern(
     # Buffers without an offset of their own: rows are addressed from the start of a tensor.
     ins = [tvm.tir.decl_buffer(one.shape, one.dtype, f"read_{at}") for at, one in enumerate(reads)]
     outs = [tvm.tir.decl_buffer(*one, f"made_{at}") for at, one in enumerate(makes)]
-    made = te.extern([shape for shape, _ in makes], reads, body, name=name, in_buffers=ins,
+    tensors = te.extern([shape for shape, _ in makes], reads, body, name=name, in_buffers=ins,
                      out_buffers=outs)  # fmt: skip
-    return list(made) if len(makes) > 1 else [made]
+    return list(tensors) if len(makes) > 1 else [tensors]
 
 
 def _expect(is_true: bool, what: str) -> None:
@@ -290,16 +290,16 @@ def _join_types(attrs: Any, reads: list[Type]) -> list[Type]:
 def _combine_types(attrs: Any, reads: list[Type]) -> list[Type]:
     (joined, dtype), (seats, _), offsets, *others = reads
     _expect(offsets == (seats[1:], "int32"), f"offsets are int32[{seats[1]}]; got {offsets}")
-    made = ((seats[0], *joined[1:]), dtype)
+    result_type = ((seats[0], *joined[1:]), dtype)
     expected: list[Type] = []
     if int(attrs["has_gates"]):
         expected.append((seats, "float32"))
         is_float = dtype.startswith(("float", "bfloat"))
         _expect(is_float, f"cells of {dtype} cannot be multiplied by gates")
     if int(attrs["has_residual"]):
-        expected.append(made)
+        expected.append(result_type)
     _expect(others == expected, f"gates and residual are {others}, expected {expected}")
-    return [made]
+    return [result_type]
 
 
 def _enter_types(attrs: Any, reads: list[Type]) -> list[Type]:
@@ -319,12 +319,12 @@ def _select_types(attrs: Any, reads: list[Type]) -> list[Type]:
 def _take(attrs: Any, reads: list[te.Tensor], makes: list[Type]) -> list[te.Tensor]:
     buffer, loads, offsets = reads
     branch, last = int(attrs["branch"]), int(buffer.shape[0]) - 1
-    kept = tvm.te.min(loads[branch], int(attrs["limit"]))
+    num_rows = tvm.te.min(loads[branch], int(attrs["limit"]))
     zero = tvm.tir.const(0, buffer.dtype)
 
     def row(index: Any, *at: Any) -> Any:
         source = tvm.te.min(offsets[branch] + index, last)
-        return tvm.tir.if_then_else(index < kept, buffer(source, *at), zero)
+        return tvm.tir.if_then_else(index < num_rows, buffer(source, *at), zero)
 
     return [te.compute(makes[0][0], row, name="take_branch")]
 

@@ -131,8 +131,8 @@ def PlaceBranches(  # noqa: N802
     if by not in PLACED_BY:
         raise RoutingError(f"by is {by!r}, expected one of {', '.join(PLACED_BY)}")
     solve = _search_options(options)
-    found = cluster if isinstance(cluster, Cluster) else open_cluster(cluster)
-    return _pass("PlaceBranches", profile, lambda routed: memory_changes(routed, found, by, solve))
+    opened = cluster if isinstance(cluster, Cluster) else open_cluster(cluster)
+    return _pass("PlaceBranches", profile, lambda routed: memory_changes(routed, opened, by, solve))
 
 
 def _search_options(given: Mapping[str, Any]) -> SolveOptions:
@@ -143,9 +143,9 @@ def _search_options(given: Mapping[str, Any]) -> SolveOptions:
             f"PlaceBranches has no option {', '.join(unknown)}; it has: "
             f"{', '.join(_SEARCH_OPTIONS)}"
         )
-    (found,) = by_attribute([SolveOptions], given, "PlaceBranches", SolverError)
-    check_types(SolveOptions, found, "PlaceBranches", SolverError)
-    return SolveOptions(**found)
+    (options,) = by_attribute([SolveOptions], given, "PlaceBranches", SolverError)
+    check_types(SolveOptions, options, "PlaceBranches", SolverError)
+    return SolveOptions(**options)
 
 
 def SpeculateRoutes(  # noqa: N802
@@ -225,10 +225,10 @@ def Specialise(  # noqa: N802
     RoutingError, InfeasibleError
         As of the others, when the pass runs; a rule is forced that cannot be carried out.
     """
-    found = cluster if cluster is None or isinstance(cluster, Cluster) else open_cluster(cluster)
+    opened = cluster if cluster is None or isinstance(cluster, Cluster) else open_cluster(cluster)
 
     def change(routed: Routed) -> Changes:
-        changes, choices = _specialised(routed, found, times or {}, num_sizes, forced)
+        changes, choices = _specialised(routed, opened, times or {}, num_sizes, forced)
         for choice in choices:
             (report or _LOG.info)(choice.text())
         return changes

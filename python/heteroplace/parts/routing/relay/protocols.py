@@ -81,8 +81,8 @@ def hashed(ids: relay.Expr, num_branches: int) -> Decision:
         relay.multiply(low, relay.const(_HASH, "int64")), relay.const(0xFFFFFFFF, "int64")
     )
     high = relay.right_shift(product, relay.const(16, "int64"))
-    found = relay.mod(high, relay.const(num_branches, "int64"))
-    return _of_routes(relay.cast(found, "int32"), num_branches)
+    branch = relay.mod(high, relay.const(num_branches, "int64"))
+    return _of_routes(relay.cast(branch, "int32"), num_branches)
 
 
 def capacity_factor(scores: relay.Expr, k: int, factor: float) -> Decision:

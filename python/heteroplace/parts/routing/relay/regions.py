@@ -101,23 +101,23 @@ def branches_around(values: Sequence[relay.Expr]) -> Branches:
             pending += children(node)
             continue
         router = node if call.kind == "router" else router_of(of_router(call.op, call.reads))
-        found = _branches_of_router(router)
+        branches = _branches_of_router(router)
         if call.kind in ("take_branch", "enter_branch"):
-            found = (*found, InBranch(router, int(call.op.attrs["branch"])))
-        deepest = _deeper(node, found, deepest)
+            branches = (*branches, InBranch(router, int(call.op.attrs["branch"])))
+        deepest = _deeper(node, branches, deepest)
     return deepest
 
 
 def _branches_of_router(router: relay.Expr) -> Branches:
     """The branches that a router says it is in."""
-    found: list[InBranch] = []
+    branches: list[InBranch] = []
     while True:
         call = routing_call(router)
         around = None if call is None else branch_around(call.op.attrs)
         if call is None or around is None:
-            return tuple(reversed(found))
+            return tuple(reversed(branches))
         router = router_of(call.reads[-1])
-        found.append(InBranch(router, around.branch))
+        branches.append(InBranch(router, around.branch))
 
 
 def of_router(op: relay.Call, reads: Sequence[relay.Expr]) -> relay.Expr:
@@ -137,52 +137,52 @@ def branches_of_values(body: relay.Expr) -> ExprMap[Branches]:
     RoutingError
         An op reads values of two branches.
     """
-    found: ExprMap[Branches] = ExprMap()
+    branches_of: ExprMap[Branches] = ExprMap()
     for node in post_order(body):
         if isinstance(node, relay.TupleGetItem):
             whole = node.tuple_value
             opened = whole.fields[node.index] if isinstance(whole, relay.Tuple) else whole
-            found[node] = found.get(opened, ())
+            branches_of[node] = branches_of.get(opened, ())
         elif isinstance(node, relay.Call):
-            found[node] = _branches_of_call(node, found)
+            branches_of[node] = _branches_of_call(node, branches_of)
         elif not isinstance(node, relay.Tuple):
-            found[node] = ()
-    return found
+            branches_of[node] = ()
+    return branches_of
 
 
-def _branches_of_call(node: relay.Call, found: ExprMap[Branches]) -> Branches:
+def _branches_of_call(node: relay.Call, branches_of: ExprMap[Branches]) -> Branches:
     call = routing_call(node)
     if call is None:
         reads = [read for argument in node.args[:] for read in _opened(argument)]
-        return _innermost(node, reads, found)
+        return _innermost(node, reads, branches_of)
     if call.kind in ("take_branch", "enter_branch"):
         inside = InBranch(router_of(call.reads[1]), int(call.op.attrs["branch"]))
-        return (*_innermost(node, call.reads, found), inside)
+        return (*_innermost(node, call.reads, branches_of), inside)
     if call.kind == "router" and (around := branch_around(call.op.attrs)) is not None:
         loads = call.reads[-1]
         inside = InBranch(router_of(loads), around.branch)
-        found[node] = (*_innermost(node, [loads], found), inside)
-        return _innermost(node, [node, *call.reads], found)
+        branches_of[node] = (*_innermost(node, [loads], branches_of), inside)
+        return _innermost(node, [node, *call.reads], branches_of)
     if call.kind == "join_branches":
-        return _left(node, call.reads[:-2], call.reads[-2:], found)
+        return _left(node, call.reads[:-2], call.reads[-2:], branches_of)
     if call.kind == "select":
         count = len(call.reads) - 1 - int(call.op.attrs["has_residual"])
-        return _left(node, call.reads[:count], call.reads[count:], found)
-    return _innermost(node, call.reads, found)
+        return _left(node, call.reads[:count], call.reads[count:], branches_of)
+    return _innermost(node, call.reads, branches_of)
 
 
 def _left(
     node: relay.Call,
     branches: Sequence[relay.Expr],
     others: Sequence[relay.Expr],
-    found: ExprMap[Branches],
+    branches_of: ExprMap[Branches],
 ) -> Branches:
     """The branches that are still open where a router's branches come together."""
-    outer = _innermost(node, others, found)
+    outer = _innermost(node, others, branches_of)
     loads = next(other for other in others if isinstance(other, relay.TupleGetItem))
     for branch, value in enumerate(branches):
         inside = (*outer, InBranch(router_of(loads), branch))
-        if not _is_prefix(found[value], inside):
+        if not _is_prefix(branches_of[value], inside):
             raise RoutingError(
                 f"{_name(node)} reads as result of branch {branch} a value that is made in another "
                 f"branch, or in a router nested in it"
@@ -190,11 +190,13 @@ def _left(
     return outer
 
 
-def _innermost(node: relay.Call, reads: Sequence[relay.Expr], found: ExprMap[Branches]) -> Branches:
+def _innermost(
+    node: relay.Call, reads: Sequence[relay.Expr], branches_of: ExprMap[Branches]
+) -> Branches:
     """The branches of what is read, of which each must be inside of the others'."""
     deepest: Branches = ()
     for read in reads:
-        deepest = _deeper(node, found[read], deepest)
+        deepest = _deeper(node, branches_of[read], deepest)
     return deepest
 
 

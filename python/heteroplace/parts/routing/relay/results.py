@@ -52,19 +52,19 @@ def _made_of(rows: Sequence[relay.Expr], values: Sequence[relay.Expr]) -> dict[r
     The walk ends at the rows: what they are made of, which may be all of a network so far, is not
     looked at.
     """
-    found = dict.fromkeys(rows)
+    exprs = dict.fromkeys(rows)
     seen = {*rows, *(read for row in rows for read in reads_of(row))}
     pending = [(value, False) for value in reversed(values)]
     while pending:
         node, is_ready = pending.pop()
         if is_ready:
-            if any(child in found for child in children(node)):
-                found[node] = None
+            if any(child in exprs for child in children(node)):
+                exprs[node] = None
         elif node not in seen:
             seen.add(node)
             pending.append((node, True))
             pending += [(child, False) for child in reversed(children(node))]
-    return found
+    return exprs
 
 
 def _check_apart(

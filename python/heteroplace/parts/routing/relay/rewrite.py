@@ -57,12 +57,12 @@ def routers_of(mod: tvm.IRModule) -> tuple[Router, ...]:
     """Return the routers of `main`, operands first; its types must be inferred."""
     body = mod["main"].body
     branches = branches_of_values(body)
-    found = []
+    routers = []
     for node in _router_calls(body):
         outer = branches[node]
         parent = _parent(outer[-1]) if outer else None
-        found.append(Router(router_options(node.attrs), _num_cells(node), parent))
-    return tuple(found)
+        routers.append(Router(router_options(node.attrs), _num_cells(node), parent))
+    return tuple(routers)
 
 
 def _router_calls(body: relay.Expr) -> list[relay.Call]:
@@ -108,12 +108,12 @@ def update_routers(mod: tvm.IRModule, changes: Mapping[str, Mapping[str, Any]]) 
     """
     typed = relay.transform.InferType()(mod)
     calls = _router_calls(typed["main"].body)
-    known = [str(call.attrs["name"]) for call in calls]
-    unknown = sorted(set(changes) - set(known))
+    names = [str(call.attrs["name"]) for call in calls]
+    unknown = sorted(set(changes) - set(names))
     if unknown:
         raise RoutingError(
             f"the module has no router {', '.join(map(repr, unknown))}; it has "
-            f"{', '.join(map(repr, known)) or 'none'}"
+            f"{', '.join(map(repr, names)) or 'none'}"
         )
 
     def updated(number: int, options: RouterOptions) -> RouterOptions:
@@ -162,11 +162,11 @@ def _check_kept(old: RouterOptions, new: RouterOptions, num_cells: int) -> None:
     """Raise RoutingError if new capacities would drop other cells."""
     if "drop" not in (old.overflow, new.overflow):
         return
-    kept = _kept(old, num_cells)
-    if new.overflow != old.overflow or _kept(new, num_cells) != kept:
+    rows_kept = _kept(old, num_cells)
+    if new.overflow != old.overflow or _kept(new, num_cells) != rows_kept:
         raise RoutingError(
             f"router {old.name!r} drops the cells behind its largest capacity, which is what the "
-            f"model computes: policy {old.overflow!r} and capacities {kept} stay as they are"
+            f"model computes: policy {old.overflow!r} and capacities {rows_kept} stay as they are"
         )
 
 

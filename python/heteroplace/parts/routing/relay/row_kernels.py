@@ -55,8 +55,8 @@ def route_body(options: RouterOptions, inside: tuple[int, int, int] | None = Non
         num_cells, num_branches = [int(extent) for extent in reads[0].shape]
         if inside is not None:
             (branch, limit, rows), around = inside, priority.pop()
-            kept = tir.min(around[branch], limit) * (num_cells // rows)
-            mask = _Mask(mask, lambda cell: cell < kept)
+            num_rows = tir.min(around[branch], limit) * (num_cells // rows)
+            mask = _Mask(mask, lambda cell: cell < num_rows)
         if not _is_gpu():
             _refuse(ib, mask, options, num_cells)
         _seat_in_order(ib, mask, seats, loads, options, num_cells)
@@ -272,17 +272,17 @@ def combine_body(has_gates: bool, has_residual: bool) -> Body:
         y = ib.buffer_ptr(makes[0])
         num_cells, num_branches = [int(extent) for extent in reads[1].shape]
         with _cells(ib, num_cells, _cell_shape(makes[0])) as (cell, element):
-            found = ib.allocate("int32", (1,), "found", scope="local")
-            found[0] = 0
+            place = ib.allocate("int32", (1,), "found", scope="local")
+            place[0] = 0
             with ib.for_range(0, num_branches, "branch") as branch:
                 row = offsets[branch] + seats[cell, branch] - 1
                 is_seated = tir.all(seats[cell, branch] > 0, row < reads[0].shape[0])
                 with ib.if_scope(is_seated):
                     gate = others[0][cell, branch].astype(reads[0].dtype) if has_gates else None
-                    _add_row(ib, y, joined, cell, row, element, gate, found)
-                    found[0] = 1
+                    _add_row(ib, y, joined, cell, row, element, gate, place)
+                    place[0] = 1
             nothing = tir.const(0, makes[0].dtype)
-            with ib.if_scope(found[0] == 0), _kept(ib, has_residual), element() as at:
+            with ib.if_scope(place[0] == 0), _kept(ib, has_residual), element() as at:
                 y[_index(cell, *at)] = others[-1][_index(cell, *at)] if has_residual else nothing
         return ib.get()
 
@@ -299,14 +299,14 @@ def _kept(ib: Any, has_residual: bool) -> Iterator[None]:
 
 
 def _add_row(
-    ib: Any, y: Any, joined: Any, cell: Any, row: Any, element: Element, gate: Any, found: Any
+    ib: Any, y: Any, joined: Any, cell: Any, row: Any, element: Element, gate: Any, place: Any
 ) -> None:
     """Add a row of a branch to what a cell has; the first is put there, so one is a copy."""
 
     def value(at: tuple[Any, ...]) -> Any:
         return joined[_index(row, *at)] if gate is None else joined[_index(row, *at)] * gate
 
-    with ib.if_scope(found[0] == 0), element() as at:
+    with ib.if_scope(place[0] == 0), element() as at:
         y[_index(cell, *at)] = value(at)
     with ib.else_scope(), element() as at:
         y[_index(cell, *at)] = y[_index(cell, *at)] + value(at)

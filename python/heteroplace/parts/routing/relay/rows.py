@@ -42,9 +42,9 @@ def _sizes_of(
     num_cells: int, capacities: Sequence[int], overflow: str, quantum: int
 ) -> list[tuple[int, int]]:
     """Pairs of (least load, rows that it takes), ascending, without those of no rows."""
-    found: list[tuple[int, int]] = []
+    sizes: list[tuple[int, int]] = []
     for load in range(1, num_cells + 1):
         rows = branch_rows(load, capacities, overflow, quantum)
-        if not found or rows > found[-1][1]:
-            found.append((load, rows))
-    return found
+        if not sizes or rows > sizes[-1][1]:
+            sizes.append((load, rows))
+    return sizes

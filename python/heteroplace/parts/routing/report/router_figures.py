@@ -27,15 +27,15 @@ Ways = dict[tuple[str, str], float]
 
 def copied_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan, decision: Decision) -> Ways:
     """Return what the copies of a plan move in one run, exactly; loads of weights do not count."""
-    found: Ways = {}
+    ways: Ways = {}
     for step in plan.steps:
         if isinstance(step, Copy):
             share = 1.0
             if step.guard is not None:
                 is_made = decision.makes(step.guard)
                 share = _share(graph, step, decision.cells(graph, step.guard)) if is_made else 0.0
-            _add(found, graph, cluster, step, share)
-    return found
+            _add(ways, graph, cluster, step, share)
+    return ways
 
 
 def mean_copied_bytes(
@@ -54,7 +54,7 @@ def mean_copied_bytes(
         The profile lacks a router.
     """
     shares = load_shares(graph, profile)
-    found: Ways = {}
+    ways: Ways = {}
     for step in plan.steps:
         if isinstance(step, Copy) and not (step.guard and step.guard.when == "missed"):
             share = 1.0
@@ -64,8 +64,8 @@ def mean_copied_bytes(
                     for load, chance in _shares_of(graph, shares, step.guard)
                     if load
                 )
-            _add(found, graph, cluster, step, share)
-    return found
+            _add(ways, graph, cluster, step, share)
+    return ways
 
 
 def router_figures(
@@ -78,7 +78,7 @@ def router_figures(
         if isinstance(step, Run):
             for around in graph.branches[step.task][:1]:
                 places.setdefault(around, set()).add(cluster.devices[step.device].memory)
-    found = []
+    figures = []
     for number, router in enumerate(graph.routers):
         cells, rows, memories = [], [], []
         for branch in range(router.num_branches):
@@ -91,8 +91,8 @@ def router_figures(
             )
             ids = sorted(places.get((number, branch), ()))
             memories.append(tuple(cluster.memories[memory].name for memory in ids))
-        found.append(RouterFigures(router, tuple(cells), tuple(rows), tuple(memories)))
-    return tuple(found)
+        figures.append(RouterFigures(router, tuple(cells), tuple(rows), tuple(memories)))
+    return tuple(figures)
 
 
 def routed_plan_text(
@@ -120,8 +120,8 @@ def routed_plan_text(
     if profile is not None:
         profile.check_model(model_digest)
     of = solution.graph, solution.cluster, solution.plan, profile
-    known = "if all branches are alike" if profile is None else "of the profile"
-    return routing_text(router_figures(*of), mean_copied_bytes(*of), known, max_rows)
+    assumption = "if all branches are alike" if profile is None else "of the profile"
+    return routing_text(router_figures(*of), mean_copied_bytes(*of), assumption, max_rows)
 
 
 def run_text(
@@ -156,6 +156,6 @@ def _share(graph: TaskGraph, step: Copy, cells: int) -> float:
     return cells / graph.routers[step.guard.router].num_cells
 
 
-def _add(found: Ways, graph: TaskGraph, cluster: Cluster, step: Copy, share: float) -> None:
+def _add(ways: Ways, graph: TaskGraph, cluster: Cluster, step: Copy, share: float) -> None:
     way = cluster.memories[step.src].name, cluster.memories[step.dst].name
-    found[way] = found.get(way, 0.0) + share * graph.tensors[step.tensor].bytes
+    ways[way] = ways.get(way, 0.0) + share * graph.tensors[step.tensor].bytes

@@ -13,7 +13,7 @@ from heteroplace.report.tables import MAX_ROWS, format_table
 def routing_text(
     figures: Sequence[RouterFigures],
     copied: Mapping[tuple[str, str], float],
-    known: str,
+    assumption: str,
     max_rows: int = MAX_ROWS,
 ) -> str:
     """Return a row for each router, and a line for the bytes that go between memories.
@@ -22,7 +22,7 @@ def routing_text(
     ----------
     copied
         Bytes of a run on average, by (source, destination).
-    known
+    assumption
         Where loads come from, such as "of the profile routes.json".
     """
     body = []
@@ -43,7 +43,7 @@ def routing_text(
     text = format_table(headers, body, "<>><><<")
     if len(figures) > max_rows:
         text += f"\n... and {len(figures) - max_rows} more routers"
-    return f"{text}\nloads {known}; bytes between memories in a run: {_ways(copied) or 'none'}"
+    return f"{text}\nloads {assumption}; bytes between memories in a run: {_ways(copied) or 'none'}"
 
 
 def counted_text(copied: Mapping[tuple[str, str], int], hits: Mapping[str, tuple[int, int]]) -> str:

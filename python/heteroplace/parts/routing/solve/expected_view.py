@@ -163,8 +163,8 @@ def _guard_of_task(graph: TaskGraph, task: int) -> Guard | None:
 
 def _guard_of_tensor(graph: TaskGraph, tensor: int) -> Guard | None:
     """The guard of copies of rows of a branch, or of what is made in one."""
-    found = graph.tensors[tensor]
-    if found.buffer is not None:
-        branch = branch_of_rows(graph, found)
+    tensor_record = graph.tensors[tensor]
+    if tensor_record.buffer is not None:
+        branch = branch_of_rows(graph, tensor_record)
         return None if branch is None else Guard(*branch)
-    return None if found.producer is None else _guard_of_task(graph, found.producer)
+    return None if tensor_record.producer is None else _guard_of_task(graph, tensor_record.producer)

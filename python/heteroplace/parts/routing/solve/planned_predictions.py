@@ -85,18 +85,20 @@ class _Gains:
             is_reached = parent is None or loads[parent[0]][parent[1]] > 0
             taken = sets[each.name] if is_reached else ()
             loads[each.name] = tuple(int(b in taken) for b in range(each.num_branches))
-        known = {
-            name: told if set(told).issuperset(sets[name]) else sets[name]
-            for name, told in self._predicted.items()
+        predicted_routers = {
+            name: prediction if set(prediction).issuperset(sets[name]) else sets[name]
+            for name, prediction in self._predicted.items()
             if any(loads[name])
         }
-        decision = decision_of(self._graph, loads, {**known, router.name: predicted})
+        decision = decision_of(self._graph, loads, {**predicted_routers, router.name: predicted})
         return self._times.of(decision).makespan_ns
 
     def _expected(self, router: Router) -> tuple[int, ...]:
-        told = self._predicted.get(router.name)
+        prediction = self._predicted.get(router.name)
         return (
-            self._among(router, told) if told else self._often(router, range(router.num_branches))
+            self._among(router, prediction)
+            if prediction
+            else self._often(router, range(router.num_branches))
         )
 
     def _among(self, router: Router, branches: tuple[int, ...]) -> tuple[int, ...]:

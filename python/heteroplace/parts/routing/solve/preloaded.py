@@ -44,7 +44,7 @@ class Preloading:
     """[num_tasks], bytes that the weights of each take where kernels read them."""
 
 
-def preloading_view(view: TaskGraph, graph: TaskGraph, asked: Preloading) -> TaskGraph:
+def preloading_view(view: TaskGraph, graph: TaskGraph, preloading: Preloading) -> TaskGraph:
     """Return the view of a routed network whose branches all take their share of the budget.
 
     Parameters
@@ -53,17 +53,17 @@ def preloading_view(view: TaskGraph, graph: TaskGraph, asked: Preloading) -> Tas
         As `expected_view` returns it.
     """
     routed = [task for task in range(len(graph.tasks)) if graph.branches[task]]
-    total = sum(asked.sizes[task] for task in routed)
-    if total <= asked.budget_bytes:
+    total = sum(preloading.sizes[task] for task in routed)
+    if total <= preloading.budget_bytes:
         return view
     tasks = list(view.tasks)
     for task in routed:
-        share = asked.sizes[task] * asked.budget_bytes // total
+        share = preloading.sizes[task] * preloading.budget_bytes // total
         tasks[task] = replace(view.tasks[task], weight_bytes=share)
     return replace(view, tasks=tuple(tasks))
 
 
-def preloaded(graph: TaskGraph, cluster: Cluster, plan: Plan, asked: Preloading) -> Plan:
+def preloaded(graph: TaskGraph, cluster: Cluster, plan: Plan, preloading: Preloading) -> Plan:
     """Return a guarded plan with the loads that keep weights of branches within a budget.
 
     Raises
@@ -71,11 +71,11 @@ def preloaded(graph: TaskGraph, cluster: Cluster, plan: Plan, asked: Preloading)
     InfeasibleError
         A branch is larger than the budget; no other memory can keep weights of a memory.
     """
-    plan = replace(plan, steps=_likely_last(graph, cluster, plan.steps, asked.ahead))
-    loads = _loads_of(graph, cluster, plan, asked)
+    plan = replace(plan, steps=_likely_last(graph, cluster, plan.steps, preloading.ahead))
+    loads = _loads_of(graph, cluster, plan, preloading)
     if loads is None:
         plan = replace(plan, steps=tuple(_unpredicted(plan.steps)))
-        loads = _loads_of(graph, cluster, plan, asked)
+        loads = _loads_of(graph, cluster, plan, preloading)
         assert loads is not None  # in the order of runs one task after the other has room
     before: dict[int, list[Load]] = defaultdict(list)
     for position, load in loads:
@@ -83,21 +83,21 @@ def preloaded(graph: TaskGraph, cluster: Cluster, plan: Plan, asked: Preloading)
     steps: list[Step] = []
     for index, step in enumerate(plan.steps):
         steps += [*before[index], step]
-    return replace(plan, steps=tuple(steps), weights_budget=asked.budget_bytes)
+    return replace(plan, steps=tuple(steps), weights_budget=preloading.budget_bytes)
 
 
 def _loads_of(
-    graph: TaskGraph, cluster: Cluster, plan: Plan, asked: Preloading
+    graph: TaskGraph, cluster: Cluster, plan: Plan, preloading: Preloading
 ) -> list[tuple[int, Load]] | None:
     """(the step before which it comes, load) of all memories; None: see `_MemoryPlan.loads`."""
-    found: list[tuple[int, Load]] = []
+    loads_to_add: list[tuple[int, Load]] = []
     runs = [step for step in plan.steps if isinstance(step, Run)]
     for memory in sorted({cluster.devices[run.device].memory for run in runs}):
-        loads = _MemoryPlan(graph, cluster, plan, asked, memory).loads()
+        loads = _MemoryPlan(graph, cluster, plan, preloading, memory).loads()
         if loads is None:
             return None
-        found += loads
-    return found
+        loads_to_add += loads
+    return loads_to_add
 
 
 def _unpredicted(steps: Iterable[Step]) -> Iterator[Step]:
@@ -118,22 +118,22 @@ def _likely_last(
     What the next router wants ahead comes behind what is loaded on demand, so that must not wait
     for a likely branch to be done.
     """
-    found = list(steps)
+    ordered = list(steps)
     around = {guard: _outer_of(graph, guard) for guard in map(guard_of, steps) if guard is not None}
     for router in dict.fromkeys(router for router, _ in ahead):
-        outer = [None if (guard := guard_of(step)) is None else around[guard] for step in found]
+        outer = [None if (guard := guard_of(step)) is None else around[guard] for step in ordered]
         mine = [at for at, branch in enumerate(outer) if branch is not None and branch[0] == router]
         if not mine:
             continue
         window = range(mine[0], mine[-1] + 1)
         likely = {branch for branch in ahead if branch[0] == router}
         moved = [at for at in window if outer[at] in likely]
-        made = {place for at in moved for place in makes(graph, cluster, found[at])}
+        values = {place for at in moved for place in makes(graph, cluster, ordered[at])}
         others = [at for at in window if at not in set(moved)]
-        read = {place for at in others for place in reads(graph, cluster, found[at])}
-        if not made & read:
-            found[window.start : window.stop] = [found[at] for at in (*others, *moved)]
-    return tuple(found)
+        read = {place for at in others for place in reads(graph, cluster, ordered[at])}
+        if not values & read:
+            ordered[window.start : window.stop] = [ordered[at] for at in (*others, *moved)]
+    return tuple(ordered)
 
 
 def _outer_of(graph: TaskGraph, guard: Guard) -> Branch:
@@ -199,40 +199,41 @@ class _MemoryPlan:
     def loads(self) -> list[tuple[int, Load]] | None:
         """(the step before which it comes, load), in their order; None: predicted runs hold more
         weights at once than there is room for."""
-        asked = self._asked
+        preloading = self._asked
         groups: dict[Branch, int] = defaultdict(int)
         for task in self._runs:
-            groups[self._graph.branches[task][-1]] += asked.sizes[task]
-        if sum(groups.values()) <= asked.budget_bytes:
+            groups[self._graph.branches[task][-1]] += preloading.sizes[task]
+        if sum(groups.values()) <= preloading.budget_bytes:
             return []
         largest = max(groups, key=lambda branch: groups[branch])
-        if groups[largest] > asked.budget_bytes:
+        if groups[largest] > preloading.budget_bytes:
             raise InfeasibleError(
-                f"a budget of {format_bytes(asked.budget_bytes)} for weights does not hold those "
+                f"a budget of {format_bytes(preloading.budget_bytes)} for weights "
+                f"does not hold those "
                 f"of {self._called(largest)}, {format_bytes(groups[largest])}: give it at least "
                 f"{groups[largest]} bytes"
             )
         room = self._keep(groups)
         self._source()
-        count = len(asked.ahead)
+        count = len(preloading.ahead)
         while True:
-            found = self._placed(asked.ahead[:count], room, in_order_of_runs=False)
-            if found is not None:
-                return found
+            placed = self._placed(preloading.ahead[:count], room, in_order_of_runs=False)
+            if placed is not None:
+                return placed
             if not count:
                 return self._placed((), room, in_order_of_runs=True)
             count = count * 3 // 4
 
     def _keep(self, groups: Mapping[Branch, int]) -> int:
         """Decide which branches stay; return what they leave of the budget."""
-        kept = [branch for branch in self._asked.kept if branch in groups]
+        branches = [branch for branch in self._asked.kept if branch in groups]
         while True:
-            room = self._asked.budget_bytes - sum(groups[branch] for branch in kept)
-            others = [size for branch, size in groups.items() if branch not in kept]
+            room = self._asked.budget_bytes - sum(groups[branch] for branch in branches)
+            others = [size for branch, size in groups.items() if branch not in branches]
             if room >= max(others, default=0):
-                self._kept = frozenset(kept)
+                self._kept = frozenset(branches)
                 return room
-            kept.pop()
+            branches.pop()
 
     def _placed(
         self, ahead: Sequence[Branch], room: int, *, in_order_of_runs: bool
@@ -250,7 +251,7 @@ class _MemoryPlan:
         lows = [each.first if each.is_ahead else each.ready for each in turns]
         lowest = list(accumulate(reversed(lows), min))[::-1]
         places = WeightPlaces(room)
-        found: list[tuple[int, int, Load]] = []
+        placed_loads: list[tuple[int, int, Load]] = []
         """(before which step, number, load)"""
         latest, router, behind = 0, -1, 0
         for weights, low in zip(turns, lowest, strict=True):
@@ -268,11 +269,11 @@ class _MemoryPlan:
             for when, at in _times(weights, position):
                 latest = max(latest, at)
                 load = self._load(weights, when, (begin, weights.size))
-                found.append((at, len(found), load))
-        return [(at, load) for at, _, load in sorted(found, key=lambda each: each[:2])]
+                placed_loads.append((at, len(placed_loads), load))
+        return [(at, load) for at, _, load in sorted(placed_loads, key=lambda each: each[:2])]
 
     def _to_load(self, ahead: frozenset[Branch]) -> list[_Weights]:
-        found = []
+        weights = []
         for task, runs in self._runs.items():
             outer, guard = self._outer(task), guard_of(self._plan.steps[runs[0]])
             if outer in self._kept:
@@ -283,7 +284,7 @@ class _MemoryPlan:
             if outer in ahead and self._decided.get(outer[0], runs[0] + 1) <= runs[0]:
                 guard = Guard(*outer)  # its router decides first
             is_ahead = is_predicted or (guard == Guard(*outer) and outer in ahead)
-            found.append(
+            weights.append(
                 _Weights(
                     task,
                     self._asked.sizes[task],
@@ -297,7 +298,7 @@ class _MemoryPlan:
                     not is_ahead and router.num_cells == 1 and router.top_k == 1,
                 )
             )
-        return found
+        return weights
 
     def _load(self, weights: _Weights, when: str, place: tuple[int, int]) -> Load:
         src = self._source()

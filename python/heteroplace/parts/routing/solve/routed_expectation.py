@@ -83,14 +83,14 @@ class RoutedExpectation:
             return None
 
         def run_time(plan: Plan) -> RunTime:
-            known = measure().at_pace_of_costs(self.graph)
+            measured = measure().at_pace_of_costs(self.graph)
             of = self.graph, self.cluster, self.costs, routed(plan)
-            return expect_decisions(*of, known, self.decisions)
+            return expect_decisions(*of, measured, self.decisions)
 
         return run_time
 
 
-def mean_ns(found: Solution, profile: RouteProfile) -> float:
+def mean_ns(solution: Solution, profile: RouteProfile) -> float:
     """Return what a plan with its predictions takes over decisions that a profile makes likely: by
     what its runs are expected to take, else by the costs.
 
@@ -99,18 +99,20 @@ def mean_ns(found: Solution, profile: RouteProfile) -> float:
     RoutingError
         As of `sampled_decisions`.
     """
-    if found.expected is not None:
-        return found.expected.expected_ns
-    predicted = {each.prediction.router: each.prediction.branches for each in found.predictions}
-    decisions = sampled_decisions(found.graph, profile, NUM_DECISIONS, _SEED, predicted)
-    return expected_ns(found.graph, found.cluster, found.costs, found.plan, decisions)
+    if solution.expected is not None:
+        return solution.expected.expected_ns
+    predicted = {each.prediction.router: each.prediction.branches for each in solution.predictions}
+    decisions = sampled_decisions(solution.graph, profile, NUM_DECISIONS, _SEED, predicted)
+    return expected_ns(solution.graph, solution.cluster, solution.costs, solution.plan, decisions)
 
 
 def assumed_profile(graph: TaskGraph, predictions: Sequence[Prediction]) -> RouteProfile:
     """Return what is known of the routers where no profile is: they are right as often as their
     predictions say, and take all their branches alike else."""
-    told = {each.router: each for each in predictions}
-    return RouteProfile("", tuple(_assumed(each, told.get(each.name)) for each in graph.routers))
+    prediction_of = {each.router: each for each in predictions}
+    return RouteProfile(
+        "", tuple(_assumed(each, prediction_of.get(each.name)) for each in graph.routers)
+    )
 
 
 def _assumed(router: Router, prediction: Prediction | None) -> RouterProfile:

@@ -76,31 +76,31 @@ def solve_routed(
     """
     chosen = [each for each in predictions if each.probability is not None]
     if not chosen:
-        asked = graph, cluster, costs, options, solver, profile, weights, interference
-        return _solved(*asked, predictions)
+        arguments = graph, cluster, costs, options, solver, profile, weights, interference
+        return _solved(*arguments, predictions)
     options = replace(options, time_limit_s=options.part_s(1 / 3))
-    asked = graph, cluster, costs, options, solver, profile, weights, interference
-    without = _solved(*asked, [each for each in predictions if each not in chosen])
+    arguments = graph, cluster, costs, options, solver, profile, weights, interference
+    without = _solved(*arguments, [each for each in predictions if each not in chosen])
     try:
-        found = _solved(*asked, predictions)
-        kept = [each.prediction for each in found.predictions if each.is_on]
-        for planned in found.predictions:
+        solution = _solved(*arguments, predictions)
+        useful = [each.prediction for each in solution.predictions if each.is_on]
+        for planned in solution.predictions:
             _LOG.info("%s", planned.text())
-        if not any(each in chosen for each in kept):
+        if not any(each in chosen for each in useful):
             return without
-        if len(kept) < len(predictions):
-            found = _solved(*asked, kept)
+        if len(useful) < len(predictions):
+            solution = _solved(*arguments, useful)
     except (InfeasibleError, SolverLimitError) as err:
         _LOG.info("no router is predicted, as a plan was found only without: %s", err)
         return without
     likely = assumed_profile(graph, predictions) if profile is None else profile
-    with_ns, without_ns = mean_ns(found, likely), mean_ns(without, likely)
+    with_ns, without_ns = mean_ns(solution, likely), mean_ns(without, likely)
     pays = with_ns < without_ns
     _LOG.info(
         "all of them together: a run takes %s on average, %s without: %s",
         *(format_ns(with_ns), format_ns(without_ns), "yes" if pays else "no"),
     )
-    return found if pays else without
+    return solution if pays else without
 
 
 def _solved(
@@ -129,15 +129,15 @@ def _solved(
         plan = speculated(graph, cluster, guarded(graph, cluster, plan), predicted)
         return plan if weights is None else preloaded(graph, cluster, plan, weights)
 
-    known = RoutedExpectation.of(graph, cluster, costs, profile, predictions, interference)
-    found = solve_network(
+    expectation = RoutedExpectation.of(graph, cluster, costs, profile, predictions, interference)
+    solution = solve_network(
         Problem(view, cluster, expected),
         options,
-        known.of_view(view),
+        expectation.of_view(view),
         solver=solver,
-        run_time_of=known.run_time_of(routed),
+        run_time_of=expectation.run_time_of(routed),
     )
-    plan = routed(found.plan)
+    plan = routed(solution.plan)
     check_plan(graph, cluster, costs, plan)
     gains = planned_predictions(graph, cluster, costs, plan, predictions, profile)
-    return replace(found, graph=graph, costs=costs, plan=plan, predictions=gains)
+    return replace(solution, graph=graph, costs=costs, plan=plan, predictions=gains)

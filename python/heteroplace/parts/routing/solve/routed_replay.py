@@ -78,21 +78,21 @@ def replay_routed(
     check_plan(graph, cluster, costs, plan)
     guards = [guard for step in plan.steps if (guard := guard_of(step)) is not None]
     predicted = {(guard.router, guard.branch) for guard in guards if guard.when == "predicted"}
-    known = [each for each in predictions if predicted.issuperset(_branches(graph, each))]
+    usable = [each for each in predictions if predicted.issuperset(_branches(graph, each))]
     view, expected = expected_view(graph, cluster, costs, profile, sorted(predicted))
     view = speculated_view(view, graph, sorted(predicted))
     problem = Problem(view, cluster, replace(expected, tasks=view.identities))
-    expectation = RoutedExpectation.of(graph, cluster, costs, profile, known, interference)
-    found = solve_network(
+    expectation = RoutedExpectation.of(graph, cluster, costs, profile, usable, interference)
+    solution = solve_network(
         problem,
         options,
         expectation.of_view(view),
         plan=_unguarded(plan, graph, view, cluster),
         run_time_of=expectation.run_time_of(lambda _: plan),
     )
-    plan = replace(plan, reasons=found.plan.reasons)
-    gains = planned_predictions(graph, cluster, costs, plan, known, profile)
-    return replace(found, graph=graph, costs=costs, plan=plan, predictions=gains)
+    plan = replace(plan, reasons=solution.plan.reasons)
+    gains = planned_predictions(graph, cluster, costs, plan, usable, profile)
+    return replace(solution, graph=graph, costs=costs, plan=plan, predictions=gains)
 
 
 def _branches(graph: TaskGraph, prediction: Prediction) -> set[tuple[int, int]]:

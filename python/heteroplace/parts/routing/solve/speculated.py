@@ -52,8 +52,8 @@ def speculated_view(view: TaskGraph, graph: TaskGraph, predicted: Collection[Bra
             )
     tensors = list(view.tensors)
     for router_id in sorted({router for router, _ in predicted}):
-        made = graph.task_outputs[graph.routers[router_id].task]
-        for tensor in made:
+        outputs = graph.task_outputs[graph.routers[router_id].task]
+        for tensor in outputs:
             tensors[tensor] = replace(
                 tensors[tensor],
                 consumers=tuple(
@@ -75,7 +75,7 @@ def behind_routers(
     assert cluster.host is not None
     there: set[Place] = {(tensor, cluster.host) for tensor in graph.inputs}
     decided: set[int] = set()
-    found: list[Step] = []
+    ordered: list[Step] = []
 
     def is_ready(step: Step) -> bool:
         if isinstance(step, Copy):
@@ -94,11 +94,11 @@ def behind_routers(
         waiting.append(step)
         while ready := next(filter(is_ready, waiting), None):
             waiting.remove(ready)
-            found.append(ready)
+            ordered.append(ready)
             there.update(makes(view, cluster, ready))
             if isinstance(ready, Run):
                 decided.add(ready.task)
-    return replace(plan, steps=(*found, *waiting))
+    return replace(plan, steps=(*ordered, *waiting))
 
 
 def speculated(
@@ -164,13 +164,13 @@ class _Speculating:
             tensors: tuple[int, ...] = (step.tensor,)
         else:
             tensors = self._graph.task_inputs[step.task]
-        found: dict[Branch, None] = {}
+        branches: dict[Branch, None] = {}
         for tensor in tensors:
             maker = self._graph.tensors[tensor].producer
             around = () if maker is None else self._graph.branches[maker]
             if around and around[0] != own and around[0] in self._pending:
-                found[around[0]] = None
-        return list(found)
+                branches[around[0]] = None
+        return list(branches)
 
     def _missed(self, branch: Branch) -> Iterator[Step]:
         """The runs of a branch that was not predicted."""

@@ -33,15 +33,15 @@ def predictions_of(network: Network) -> tuple[Prediction, ...]:
     RoutingError
         An attribute names no branches, or a share that is none.
     """
-    found = []
+    predictions = []
     for router in _routers(network):
         options = router.options
         branches, at, share = options.predict.partition("@")
         if options.predict:
-            told = _numbers(router, "predict", branches)
+            numbers = _numbers(router, "predict", branches)
             probability = _share(router, share) if at else None
-            found.append(Prediction(options.name, tuple(sorted(set(told))), probability))
-    return tuple(found)
+            predictions.append(Prediction(options.name, tuple(sorted(set(numbers))), probability))
+    return tuple(predictions)
 
 
 def _share(router: Router, text: str) -> float:
@@ -106,27 +106,27 @@ def branch_weights(network: Network, sizes: Callable[[], tuple[int, ...]]) -> Pr
     RoutingError
         The text of a router cannot be read, or two have different budgets.
     """
-    found = {
+    budgets_of = {
         network.graph.router_ids[router.options.name]: said
         for router in _routers(network)
         if (said := _said_of_weights(router)) is not None
     }
-    if not found:
+    if not budgets_of:
         return None
-    budgets = {said.budget_bytes for said in found.values()}
+    budgets = {said.budget_bytes for said in budgets_of.values()}
     if len(budgets) > 1:
         raise RoutingError(
             f"routers have different budgets for weights: {sorted(budgets)} bytes; run "
             f"PreloadWeights on the module once, or with one budget"
         )
-    kept, ahead = (
+    resident, ahead = (
         tuple(branch for _, branch in sorted(entries, key=lambda entry: -entry[0]))
         for entries in (
-            [(share, (id, b)) for id, said in found.items() for b, share in said.kept],
-            [(share, (id, b)) for id, said in found.items() for b, share in said.ahead],
+            [(share, (id, b)) for id, said in budgets_of.items() for b, share in said.kept],
+            [(share, (id, b)) for id, said in budgets_of.items() for b, share in said.ahead],
         )
     )
-    return Preloading(budgets.pop(), kept, ahead, sizes())
+    return Preloading(budgets.pop(), resident, ahead, sizes())
 
 
 def has_weights_budget(mod: tvm.IRModule) -> bool:
@@ -147,22 +147,22 @@ def _routers(network: Network) -> tuple[Router, ...]:
 def _numbers(router: Router, what: str, text: str) -> list[int]:
     """Branches that an attribute names, comma between them."""
     count = router.options.num_branches
-    found = text.split(",") if text else []
-    if not all(number.isdigit() and int(number) < count for number in found):
+    words = text.split(",") if text else []
+    if not all(number.isdigit() and int(number) < count for number in words):
         raise RoutingError(
             f"router {router.options.name!r}: {what} is {text!r}, expected branches from 0 to "
             f"{count - 1}, comma between them"
         )
-    return [int(number) for number in found]
+    return [int(number) for number in words]
 
 
 def _devices_beside(memory: str, router: Router, cluster: Cluster) -> list[str]:
-    found = [
+    devices = [
         device.name for device in cluster.devices if cluster.memories[device.memory].name == memory
     ]
-    if not found:
+    if not devices:
         raise RoutingError(
             f"router {router.options.name!r} puts a branch into memory {memory!r}, beside which "
             f"cluster {cluster.name!r} has no device"
         )
-    return found
+    return devices

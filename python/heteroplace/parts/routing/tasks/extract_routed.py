@@ -44,13 +44,13 @@ def extract_routed(mod: tvm.IRModule, name: str = "model") -> Extraction:
     UnsupportedRelayError
         As `extract`; an op reads values of several branches.
     """
-    found = extract(mod, name)
+    extraction = extract(mod, name)
     changes = {
         router.name: change
-        for router_id, router in enumerate(found.graph.routers)
-        if (change := _change(found.graph, router_id))
+        for router_id, router in enumerate(extraction.graph.routers)
+        if (change := _change(extraction.graph, router_id))
     }
-    return extract(update_routers(mod, changes), name) if changes else found
+    return extract(update_routers(mod, changes), name) if changes else extraction
 
 
 def _change(graph: TaskGraph, router_id: int) -> dict[str, Any]:
@@ -68,12 +68,12 @@ def _change(graph: TaskGraph, router_id: int) -> dict[str, Any]:
         _with_rounds(router, sizes, aligned, (router.name, branch) in _parents(graph))
         for branch, (sizes, aligned) in enumerate(zip(router.capacities, rows, strict=True))
     )
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     if quantum != router.quantum:
-        found["quantum"] = quantum
+        attributes["quantum"] = quantum
     if capacities != router.capacities:
-        found["capacities"] = capacities
-    return found
+        attributes["capacities"] = capacities
+    return attributes
 
 
 def _parents(graph: TaskGraph) -> set[tuple[str, int] | None]:

@@ -70,14 +70,14 @@ class RoutedTasks(TaskTensors):
         """Return the innermost branch that a task is in, and note it."""
         op = self._ops.get(call)
         if op is not None and routing_kind(op) == "router" and branch_around(op.attrs) is not None:
-            found: Branch | None = _branch_of_op(op)
+            branch_found: Branch | None = _branch_of_op(op)
         elif op is not None and routing_kind(op) == "select":
-            found = self._parent[str(op.attrs["router"])]
+            branch_found = self._parent[str(op.attrs["router"])]
         else:
             around = dict.fromkeys(self._branch.get(_root(leaf)) for leaf in _reads(call))
-            found = self._innermost([branch for branch in around if branch is not None])
-        self._branch[call] = found
-        return found
+            branch_found = self._innermost([branch for branch in around if branch is not None])
+        self._branch[call] = branch_found
+        return branch_found
 
     def view(self, call: relay.Call, tensors: Tensors) -> list[str | None]:
         """Return the tensors of what moves no data."""
@@ -90,10 +90,10 @@ class RoutedTasks(TaskTensors):
             return [tensor for leaf in reads[:-2] for tensor in _tensors_of(leaf, tensors)]
         branch = _branch_of_op(op)
         self._branch[call] = branch
-        found = _tensors_of(reads[0], tensors)
+        names_of = _tensors_of(reads[0], tensors)
         if kind == "enter_branch":
-            return found
-        return [found[sorted(self._taken[_root(reads[0])]).index(branch[1])]]
+            return names_of
+        return [names_of[sorted(self._taken[_root(reads[0])]).index(branch[1])]]
 
     def decisions_read(self, call: relay.Call, branch: Branch | None) -> list[str]:
         """Return the tensors by which a task knows how many rows there are, or whether any."""
@@ -106,16 +106,16 @@ class RoutedTasks(TaskTensors):
         op, branch = self._ops.get(call), self._branch[call]
         if op is not None and routing_kind(op) == "dispatch" and self._taken[call]:
             return self._add_rows(call, name)
-        made: list[str | None] = []
+        outputs: list[str | None] = []
         is_router = op is not None and routing_kind(op) == "router"
         for index, type_ in enumerate(tensor_types(call.checked_type)):
             buffer = None if is_router else self._buffer(call, index, type_, branch)
             shape = static_shape(type_)
-            made.append(self._builder.add_tensor(name, shape, type_.dtype, buffer=buffer))
+            outputs.append(self._builder.add_tensor(name, shape, type_.dtype, buffer=buffer))
         if is_router:
             assert op is not None
-            self._add_router(call, op, made)
-        return made
+            self._add_router(call, op, outputs)
+        return outputs
 
     def _scan(self, call: relay.Call, op: relay.Call) -> None:
         kind, reads = routing_kind(op), _reads(call)
@@ -149,12 +149,12 @@ class RoutedTasks(TaskTensors):
 
     def _around(self, branch: Branch) -> list[Branch]:
         """A branch and those that it is in, the innermost first."""
-        found: list[Branch] = []
+        branches: list[Branch] = []
         around: Branch | None = branch
         while around is not None:
-            found.append(around)
+            branches.append(around)
             around = self._parent[around[0]]
-        return found
+        return branches
 
     def _add_rows(self, call: relay.Call, name: str) -> list[str | None]:
         """What a dispatch makes: rows of each branch, in one buffer."""
@@ -189,10 +189,10 @@ class RoutedTasks(TaskTensors):
             self._builder.add_buffer(self._shared[key], size)
         return self._shared[key]
 
-    def _add_router(self, call: relay.Call, op: relay.Call, made: Sequence[str | None]) -> None:
+    def _add_router(self, call: relay.Call, op: relay.Call, outputs: Sequence[str | None]) -> None:
         options = router_options(op.attrs)
         (num_cells, _) = static_shape(tensor_types(call.checked_type)[0])
-        _, loads, offsets = made
+        _, loads, offsets = outputs
         assert loads is not None and offsets is not None
         self._parent[options.name] = self._branch[call]
         self._decision[options.name] = [loads, offsets]

@@ -47,16 +47,16 @@ def _attend(
         return relay.reshape(wide, [batch * heads, *shape_of(data)[2:]])
 
     products = relay.nn.batch_matmul(stacked(queries), stacked(keys))
-    found = relay.multiply(products, const(scores.scale, "float32"))
-    found = relay.reshape(found, [batch, heads, length, total])
+    scaled = relay.multiply(products, const(scores.scale, "float32"))
+    scaled = relay.reshape(scaled, [batch, heads, length, total])
     if scores.softcap:
         cap = const(scores.softcap, "float32")
-        found = relay.multiply(relay.tanh(relay.divide(found, cap)), cap)
+        scaled = relay.multiply(relay.tanh(relay.divide(scaled, cap)), cap)
     if scores.bias is not None:
-        found = relay.add(found, relay.cast(scores.bias, "float32"))
+        scaled = relay.add(scaled, relay.cast(scores.bias, "float32"))
     if scores.is_seen is not None:
-        found = relay.where(scores.is_seen, found, const(_LOWEST, "float32"))
-    shares = found
+        scaled = relay.where(scores.is_seen, scaled, const(_LOWEST, "float32"))
+    shares = scaled
     if scores.sink is not None:
         sink = relay.reshape(relay.cast(scores.sink, "float32"), [1, heads, 1, 1])
         column = relay.broadcast_to(sink, [batch, heads, length, 1])
@@ -67,7 +67,7 @@ def _attend(
     turned = relay.transpose(stacked(values), [0, 2, 1])
     result = relay.nn.batch_matmul(relay.reshape(shares, [batch * heads, length, total]), turned)
     result = relay.reshape(result, [batch, heads, length, shape_of(values)[3]])
-    return relay.cast(result, dtype), relay.cast(found, dtype)
+    return relay.cast(result, dtype), relay.cast(scaled, dtype)
 
 
 def _of_heads(data: relay.Expr, heads: int) -> relay.Expr:
@@ -268,14 +268,14 @@ def _present(
         relay.greater_equal(offset, const(0, "int32")), relay.less(offset, const(length, "int32"))
     )
     moved = relay.add(offset, const(before, "int32"))
-    kept = relay.clip(relay.broadcast_to(places, [batch, total]), 0, max(before - 1, 0))
-    index = relay.reshape(relay.where(is_new, moved, kept), [batch, 1, total, 1])
+    positions = relay.clip(relay.broadcast_to(places, [batch, total]), 0, max(before - 1, 0))
+    index = relay.reshape(relay.where(is_new, moved, positions), [batch, 1, total, 1])
     joined = relay.concatenate([call.operand(operand), new], 2)
-    found = relay.gather(joined, 2, relay.broadcast_to(index, [batch, heads, total, size]))
+    gathered = relay.gather(joined, 2, relay.broadcast_to(index, [batch, heads, total, size]))
     # onnxruntime's zeros, after the last one of a shorter sequence.
     is_past = relay.less(places, const(before, "int32"))
     is_filled = relay.reshape(relay.logical_or(is_new, is_past), [batch, 1, total, 1])
-    return relay.where(is_filled, found, const(0, dtype_of(new)))
+    return relay.where(is_filled, gathered, const(0, dtype_of(new)))
 
 
 def _cut(bias: relay.Expr, total: int) -> relay.Expr:

@@ -376,8 +376,8 @@ def _flags(call: OnnxCall, count: int) -> Array:
     return flags if flags.size else np.zeros(count, np.int64)
 
 
-def _by_number(call: OnnxCall, name: str, default: int, known: tuple[str, ...]) -> str:
+def _by_number(call: OnnxCall, name: str, default: int, valid: tuple[str, ...]) -> str:
     value = int(call.number(name, default))
-    if not 0 <= value < len(known):
-        raise FrontendError(f"its {name} {value} is not known; expected 0 to {len(known) - 1}")
-    return known[value]
+    if not 0 <= value < len(valid):
+        raise FrontendError(f"its {name} {value} is not known; expected 0 to {len(valid) - 1}")
+    return valid[value]

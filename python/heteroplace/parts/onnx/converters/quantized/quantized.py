@@ -73,8 +73,8 @@ def dequantize_linear(call: OnnxCall) -> relay.Expr:
         data = relay.subtract(data, relay.cast(_along_axis(call, 2), "int32"))
     scale = _along_axis(call, 1)
     product = relay.multiply(relay.cast(data, "float32"), relay.cast(scale, "float32"))
-    asked = int(call.number("output_dtype", 0))
-    return relay.cast(product, dtype_name(asked) if asked else dtype_of(scale))
+    type_code = int(call.number("output_dtype", 0))
+    return relay.cast(product, dtype_name(type_code) if type_code else dtype_of(scale))
 
 
 def dynamic_quantize_linear(call: OnnxCall) -> relay.expr.TupleWrapper:
@@ -224,5 +224,5 @@ def _along_axis(call: OnnxCall, operand: int) -> relay.Expr:
 def _quantized_dtype(call: OnnxCall) -> str:
     if call.has(2):
         return call.dtype(2)
-    asked = int(call.number("output_dtype", 0))
-    return dtype_name(asked) if asked else "uint8"
+    type_code = int(call.number("output_dtype", 0))
+    return dtype_name(type_code) if type_code else "uint8"

@@ -59,8 +59,8 @@ def stage_order(
     slots = schedule_slots(schedule, num_stages, micro_batches, is_training)
     sent: dict[tuple[int, bool], list[tuple[int, int]]] = {}
     for number, group in enumerate(groups):
-        found = sent.setdefault((group.src, group.is_backward), [])
-        found.append((group.dst, len(PASSES) + number))
+        messages = sent.setdefault((group.src, group.is_backward), [])
+        messages.append((group.dst, len(PASSES) + number))
     steps: list[tuple[int, int, int]] = []
     phases: list[list[int]] = [[] for _ in range(num_stages)]
     left = [sum(work.stage == stage for slot in slots for work in slot)
@@ -192,15 +192,15 @@ def _rest_ns(
 
 def _machine_ns(jobs: Sequence[_Job]) -> int:
     """The most that any of the jobs take together."""
-    found = 0
+    total_ns = 0
     latest_first = sorted(jobs, reverse=True)
     for least in {tail for _, _, tail in jobs}:
         work = 0
         for head, ns, tail in latest_first:
             if tail >= least:
                 work += ns
-                found = max(found, head + work + least)
-    return found
+                total_ns = max(total_ns, head + work + least)
+    return total_ns
 
 
 def peak_bytes(order: StageOrder, sizes: StageBytes) -> IntArray:

@@ -159,11 +159,13 @@ class StageLayout:
         self, tensor: int, readers: Mapping[int, set[int]], home: int, phase: int
     ) -> None:
         """Refuse what goes to other lanes without a collective, or to other stages at the end."""
-        made = self.sharded.graph.tensors[tensor]
+        tensor_record = self.sharded.graph.tensors[tensor]
         if any(not lanes <= set(self._made_in(tensor)) for lanes in readers.values()):
-            raise ShardingError(f"tensor {made.name!r} is copied from one lane to another")
-        if readers.keys() - {home} and (phase == UPDATE or made.shared):
-            raise ShardingError(f"tensor {made.name!r} is shared, and goes to other stages")
+            raise ShardingError(f"tensor {tensor_record.name!r} is copied from one lane to another")
+        if readers.keys() - {home} and (phase == UPDATE or tensor_record.shared):
+            raise ShardingError(
+                f"tensor {tensor_record.name!r} is shared, and goes to other stages"
+            )
 
     def _lanes_of(self, task: int) -> Sequence[int]:
         lane = self.sharded.lane[task]
@@ -181,14 +183,14 @@ class StageLayout:
 
     def _made_in(self, tensor: int) -> Sequence[int]:
         """The lanes in whose memories a tensor that a task makes begins."""
-        made = self.sharded.graph.tensors[tensor]
-        assert made.producer is not None
-        lane = self.sharded.lane[made.producer]
+        tensor_record = self.sharded.graph.tensors[tensor]
+        assert tensor_record.producer is not None
+        lane = self.sharded.lane[tensor_record.producer]
         if lane is not None:
             return (lane,)
-        kind = collective_kind(self.sharded.graph.tasks[made.producer].op)
+        kind = collective_kind(self.sharded.graph.tasks[tensor_record.producer].op)
         assert kind is not None
-        return (made.index,) if kind.makes == "each" else range(self.num_lanes)
+        return (tensor_record.index,) if kind.makes == "each" else range(self.num_lanes)
 
     def _lay_out_memory(self) -> None:
         """List where each value begins and ends."""
@@ -198,8 +200,8 @@ class StageLayout:
         for number, copied in enumerate(self.copied):
             for tensor, lane in copied:
                 far.setdefault((tensor, lane), []).append(number)
-        for tensor_id, made in enumerate(graph.tensors):
-            if made.producer is not None and tensor_id not in graph.state_of:
+        for tensor_id, tensor_record in enumerate(graph.tensors):
+            if tensor_record.producer is not None and tensor_id not in graph.state_of:
                 for lane in self._made_in(tensor_id):
                     numbers = far.get((tensor_id, lane), [])
                     events.extend(self._events_of(tensor_id, lane, numbers))
@@ -219,17 +221,22 @@ class StageLayout:
     def _events_of(self, tensor: int, lane: int, copies: Sequence[int]) -> Iterator[Event]:
         """Where a tensor that is made in a lane begins and ends, there and where it is copied."""
         graph = self.sharded.graph
-        made = graph.tensors[tensor]
-        assert made.producer is not None
-        home, phase = int(self.stage_of[made.producer]), int(self.pass_of[made.producer])
-        adds = graph.tasks[made.producer].adds and made.shared
+        tensor_record = graph.tensors[tensor]
+        assert tensor_record.producer is not None
+        home, phase = (
+            int(self.stage_of[tensor_record.producer]),
+            int(self.pass_of[tensor_record.producer]),
+        )
+        adds = graph.tasks[tensor_record.producer].adds and tensor_record.shared
         uses = self._uses(tensor, lane)
-        yield Event(home, lane, phase, made.producer, 0, tensor, int(adds))
+        yield Event(home, lane, phase, tensor_record.producer, 0, tensor, int(adds))
         if tensor not in graph.outputs:
             last = max((use for use in uses if use.stage == home),
-                       default=_Use(home, phase, made.producer))  # fmt: skip
+                       default=_Use(home, phase, tensor_record.producer))  # fmt: skip
             if adds and last.phase != UPDATE:
-                raise ShardingError(f"what {made.name!r} adds up to is not read at the end")
+                raise ShardingError(
+                    f"what {tensor_record.name!r} adds up to is not read at the end"
+                )
             if copies and last.phase <= phase:
                 yield Event(home, lane, len(PASSES) + copies[-1], 0, 1, tensor, 0)
             else:

@@ -169,8 +169,8 @@ class Ranks:
             kind = collective_kind(op)
             assert kind is not None
             ids = tuple(map(int, members))
-            found = collective_ns(self.cluster, kind, num_bytes, ids, 0, self._fitted)
-            self._exchanges[key] = found
+            measured_ns = collective_ns(self.cluster, kind, num_bytes, ids, 0, self._fitted)
+            self._exchanges[key] = measured_ns
         return self._exchanges[key]
 
     def transfer_ns(self, src: int, dst: int, num_bytes: int) -> int:
@@ -223,7 +223,7 @@ def stage_times(
         Lanes of a stage do not end a pass at the same time, or copies between lanes differ; or
         replicas differ, and exchange something at the end.
     """
-    found = []
+    times = []
     used = ranks.devices.ravel().tolist()
     # Devices with equal figures may have been measured to differ.
     is_alike = ranks.is_uniform and all(
@@ -231,12 +231,12 @@ def stage_times(
     )
     for replica in range(1 if is_alike else len(ranks.devices)):
         task_ns = _task_times(layout, sizes, run_ns, ranks, replica)
-        found.append(_sum_stages(layout, sizes, task_ns, ranks, replica))
-    if len(set(found)) == 1:
-        return (found[0],)
+        times.append(_sum_stages(layout, sizes, task_ns, ranks, replica))
+    if len(set(times)) == 1:
+        return (times[0],)
     if layout.sharded.is_training:
         raise ShardingError("replicas that are not alike wait for each other at the end of a step")
-    return tuple(found)
+    return tuple(times)
 
 
 def _task_times(
@@ -245,10 +245,10 @@ def _task_times(
     """The time of each task in one replica, [num_tasks]."""
     lanes = np.maximum(layout.lane_of, 0)
     devices = ranks.devices[replica][lanes, layout.stage_of]
-    found: IntArray = run_ns[np.arange(len(devices)), devices]
+    task_ns: IntArray = run_ns[np.arange(len(devices)), devices]
     tasks = layout.collectives
     if not len(tasks):
-        return found
+        return task_ns
     num_bytes = np.maximum.reduceat(sizes.tensor_bytes[layout.exchanged], layout.exchanged_starts)
     stages, own = layout.stage_of[tasks], layout.lane_of[tasks]
     rows = np.stack([layout.collective_ops, num_bytes, stages, own], axis=1)
@@ -260,8 +260,8 @@ def _task_times(
         over_lanes = lane < 0
         members = ranks.devices[replica, :, stage] if over_lanes else ranks.devices[:, lane, stage]
         times.append(ranks.exchange_ns(layout.op_names[op], size, members))
-    found[tasks] = np.array(times, dtype=np.int64)[inverse.reshape(-1)]
-    return found
+    task_ns[tasks] = np.array(times, dtype=np.int64)[inverse.reshape(-1)]
+    return task_ns
 
 
 def _sum_stages(
@@ -370,7 +370,7 @@ def copies_apart(cluster: Cluster, devices: Sequence[int]) -> bool:
     for link in cluster.links:
         pairs.setdefault(link.channel, set()).add(frozenset((link.src, link.dst)))
     is_apart = cluster.congestion in ("none", "port") or all(
-        len(found) == 1 for found in pairs.values()
+        len(copies) == 1 for copies in pairs.values()
     )
     direct = {(link.src, link.dst) for link in cluster.links}
     blocks_both = all(cluster.copying_device(a, b) is None for a in memories for b in memories)

@@ -39,14 +39,14 @@ class MemorySpeeds:
     ) -> tuple[tuple[float, ...], ...]:
         """Return the mean time of each branch of a router in each memory, by its padded loads.
         [num_branches][num_memories]"""
-        found = []
+        times = []
         for branch, use in enumerate(uses):
             rows = sum(
                 share * padded_load(load, options.capacities[branch], options.overflow)
                 for load, share in seen.load_pmf(branch)
             )
-            found.append(tuple(rows * use.row_flops / speed for speed in self.flops_per_ns))
-        return tuple(found)
+            times.append(tuple(rows * use.row_flops / speed for speed in self.flops_per_ns))
+        return tuple(times)
 
     def cell_ns(self, num_bytes: float) -> tuple[tuple[float, ...], ...]:
         """Return the time of so many bytes from memory to memory. [num_memories][num_memories]"""
@@ -71,14 +71,14 @@ def memory_speeds(cluster: Cluster, memories: Sequence[int]) -> MemorySpeeds:
 
 def _flops_per_ns(cluster: Cluster, memories: Sequence[int]) -> list[float] | None:
     """Of the fastest device beside each memory; None: one of them is not known."""
-    found = []
+    speeds_of_branches = []
     for memory in memories:
         speeds = [device_speeds(each) for each in cluster.devices if each.memory == memory]
-        known = [speed.flops_per_second / 1e9 for speed in speeds if speed is not None]
-        if not known:
+        known_speeds = [speed.flops_per_second / 1e9 for speed in speeds if speed is not None]
+        if not known_speeds:
             return None
-        found.append(max(known))
-    return found
+        speeds_of_branches.append(max(known_speeds))
+    return speeds_of_branches
 
 
 def _byte_ns(cluster: Cluster, memories: Sequence[int]) -> list[list[float]]:

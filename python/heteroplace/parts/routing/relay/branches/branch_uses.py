@@ -74,7 +74,7 @@ def branch_uses(mod: tvm.IRModule) -> dict[str, tuple[BranchUse, ...]]:
 
     What is made in a nested router's branches counts for the branches around it too.
     """
-    found: ExprMap[_FoundRouter] = ExprMap()
+    uses: ExprMap[_FoundRouter] = ExprMap()
     for node, inside in branches_of_values(mod["main"].body).items():
         if not isinstance(node, relay.Call):
             continue
@@ -83,34 +83,34 @@ def branch_uses(mod: tvm.IRModule) -> dict[str, tuple[BranchUse, ...]]:
             options = router_options(call.op.attrs)
             num_cells = static_shape(node.checked_type.fields[0])[0]
             branches = [_Found() for _ in range(options.num_branches)]
-            found[node] = _FoundRouter(options.name, num_cells, branches)
+            uses[node] = _FoundRouter(options.name, num_cells, branches)
         for router, branch in inside:
-            around = found[router]
+            around = uses[router]
             kind = None if call is None else call.kind
             _add(around.branches[branch], node, kind, around.num_cells)
         if call is not None and inside and call.kind == "take_branch":
-            found[inside[-1].router].branches[inside[-1].branch].row_bytes += _row_bytes(node)
+            uses[inside[-1].router].branches[inside[-1].branch].row_bytes += _row_bytes(node)
         elif call is not None and call.kind == "join_branches":
-            for branch, made in enumerate(found[router_of(call.reads[-2])].branches):
-                made.result_bytes += _row_bytes(call.reads[branch])
+            for branch, name in enumerate(uses[router_of(call.reads[-2])].branches):
+                name.result_bytes += _row_bytes(call.reads[branch])
         elif call is None and inside and isinstance(node.op, tvm.ir.Op):
-            found[inside[-1].router].branches[inside[-1].branch].flops += call_flops(node)
-    return {each.name: _numbered(each.branches, each.num_cells) for each in found.values()}
+            uses[inside[-1].router].branches[inside[-1].branch].flops += call_flops(node)
+    return {each.name: _numbered(each.branches, each.num_cells) for each in uses.values()}
 
 
 def _row_bytes(rows: relay.Expr) -> int:
     return type_bytes(rows.checked_type) // max(1, static_shape(rows.checked_type)[0])
 
 
-def _add(found: _Found, node: relay.Call, kind: str | None, num_rows: int) -> None:
+def _add(router: _Found, node: relay.Call, kind: str | None, num_rows: int) -> None:
     """Note a call in a branch of `num_rows` rows; `kind`: of an op of routing."""
     types = [str(argument.checked_type) for argument in node.args[:]]
     if kind is None:
         attrs = "" if node.attrs is None else str(tvm.ir.structural_hash(node.attrs))
-        found.signature.append((str(node.op), attrs, *types))
+        router.signature.append((str(node.op), attrs, *types))
     else:
-        found.signature.append((kind, *types))
-    found.holds_router |= kind == "router"
+        router.signature.append((kind, *types))
+    router.holds_router |= kind == "router"
     # What enters a branch, such as an input of the model, is made outside of it.
     for argument in [] if kind == "enter_branch" else node.args[:]:
         fields = argument.fields if isinstance(argument, relay.Tuple) else [argument]
@@ -118,13 +118,13 @@ def _add(found: _Found, node: relay.Call, kind: str | None, num_rows: int) -> No
             if isinstance(read, relay.Constant) and not read.checked_type.shape:
                 continue  # a number that kernels have in their code
             if isinstance(read, (relay.Constant, relay.Var)):
-                found.weights[read] = aligned_bytes(type_bytes(read.checked_type))
+                router.weights[read] = aligned_bytes(type_bytes(read.checked_type))
     if isinstance(node.checked_type, tvm.ir.TensorType):
         num_bytes = type_bytes(node.checked_type)
         if num_bytes and num_bytes % num_rows == 0:
             row_bytes = num_bytes // num_rows
             multiple = ALIGNMENT_BYTES // gcd(ALIGNMENT_BYTES, row_bytes)
-            found.row_multiple = lcm(found.row_multiple, multiple)
+            router.row_multiple = lcm(router.row_multiple, multiple)
 
 
 def _numbered(branches: list[_Found], num_rows: int) -> tuple[BranchUse, ...]:

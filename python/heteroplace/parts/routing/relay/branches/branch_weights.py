@@ -44,13 +44,13 @@ def read_branch_weights(router: str, text: str, num_branches: int) -> BranchWeig
     """
     if not text:
         return None
-    found = _TEXT.fullmatch(text)
-    if found is None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
         raise RoutingError(
             f"router {router!r}: preload is {text!r}, expected a text such as "
             f"'budget 400; keep 0:1000; ahead 3:900', as PreloadWeights makes it"
         )
-    read = BranchWeights(int(found[1]), _read(found[2]), _read(found[3]))
+    read = BranchWeights(int(match[1]), _read(match[2]), _read(match[3]))
     branches = [branch for branch, _ in (*read.kept, *read.ahead)]
     if len(set(branches)) < len(branches) or max(branches, default=0) >= num_branches:
         raise RoutingError(
