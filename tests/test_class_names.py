@@ -10,10 +10,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
 SHARED = {
     "Branch",
     "Decision",
-    "Executor",
     "Network",
     "Program",
-    "RankedExecutor",
     "Ranks",
     "Router",
     "RouterEntry",

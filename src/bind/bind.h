@@ -16,8 +16,6 @@ void BindThroughput(nanobind::module_& module);
 void BindNet(nanobind::module_& module);
 void BindRanks(nanobind::module_& module);
 void BindExec(nanobind::module_& module);
-void BindTrace(nanobind::module_& module);
-void BindRoutes(nanobind::module_& module);
 void BindFile(nanobind::module_& module);
 void BindLibraryKernels(nanobind::module_& module);
 

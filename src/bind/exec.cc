@@ -1,22 +1,15 @@
-// `_core.Executor`: conversions between numpy and the executor.
+// `_core.Executor`, `_core.Request`: conversions between numpy and the executor.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <memory>
 #include <new>
 #include <utility>
 
-#include "bind/arrays.h"
 #include "bind/bind.h"
-#include "bind/executor_source.h"
-#include "exec/engine/executor.h"
-#include "support/error.h"
+#include "bind/executor.h"
+#include "bind/port_arrays.h"
 
 namespace nb = nanobind;
 
@@ -24,117 +17,29 @@ namespace heteroplace::bind {
 
 namespace {
 
-using InputArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
-using OutputArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
-
-/*! \brief numpy's type of a tensor: bool has 8 bits there, and bfloat16 passes as its bits. */
-exec::DLDataType ArrayType(const exec::DLDataType& dtype) {
-  if (dtype.code == exec::kDLUInt && dtype.bits == 1) return {exec::kDLBool, 8, 1};
-  if (dtype.code == exec::kDLBfloat) return {exec::kDLUInt, dtype.bits, 1};
-  return dtype;
-}
-
-/*! \brief The tensor's own type where an array has numpy's form of it; else the array's. */
-exec::DLDataType TensorType(const nb::dlpack::dtype& array, const exec::DLDataType& expected) {
-  const exec::DLDataType form = ArrayType(expected);
-  if (array.code == form.code && array.bits == form.bits && array.lanes == 1) return expected;
-  return {array.code, array.bits, array.lanes};
-}
-
-template <typename Array>
-std::vector<int64_t> Shape(const Array& array) {
-  std::vector<int64_t> shape;
-  for (size_t i = 0; i < array.ndim(); ++i) shape.push_back(static_cast<int64_t>(array.shape(i)));
-  return shape;
-}
-
-/*! \brief What a method of the executor measures in so many runs, as an array; without the GIL. */
-template <std::vector<int64_t> (exec::Executor::*kMeasure)(int64_t, const exec::Limit&)>
-NumpyInts TimeRuns(exec::Executor& executor, int64_t num_runs) {
-  const exec::Limit limit = LimitOf({});
-  return ToNumpy(Unlocked([&] { return (executor.*kMeasure)(num_runs, limit); }));
-}
-
-/*! \brief An executor, whose own slot may have to be waited for, as a request, which has one. */
-struct OwnSlot {
-  exec::Executor& executor;
-  exec::Limit limit = LimitOf({});
-
-  const exec::Program& program() const { return executor.program(); }
-  const exec::Tensor& OutputTensor(const std::string& name) const {
-    return executor.OutputTensor(name);
-  }
-  void SetInput(const std::string& name, const exec::DLDataType& dtype,
-                const std::vector<int64_t>& shape, const void* data) const {
-    executor.SetInput(name, dtype, shape, data, limit);
-  }
-  void GetOutput(const std::string& name, void* data) const {
-    executor.GetOutput(name, data, limit);
-  }
-};
-
-exec::Request& SlotOf(exec::Request& request) { return request; }
-OwnSlot SlotOf(exec::Executor& executor) { return {executor}; }
-
-/*! \brief Sets an input of an executor or of a request. */
-template <typename Target>
-void SetInput(Target& owner, const std::string& name, const InputArray& array) {
-  auto&& target = SlotOf(owner);
-  // An unknown name is told by SetInput, whatever the type.
-  exec::DLDataType dtype{array.dtype().code, array.dtype().bits, array.dtype().lanes};
-  const exec::Program& program = target.program();
-  for (const exec::Port& port : program.inputs) {
-    if (port.name == name) {
-      dtype = TensorType(array.dtype(), program.tensors[static_cast<size_t>(port.tensor)].dtype);
+/*! \brief Every instruction, of all ranks, in the order of the times. */
+nb::tuple DescribeInstructions(const LoadedExecutor& self) {
+  const exec::Program& program = self.program();
+  nb::list rows;
+  for (size_t q = 0; q < program.queues.size(); ++q) {
+    for (size_t i = 0; i < program.queues[q].instructions.size(); ++i) {
+      const exec::Instruction& at = program.queues[q].instructions[i];
+      std::optional<std::string> kernel;
+      if (at.IsCall()) kernel = program.kernels[static_cast<size_t>(at.kernel)];
+      rows.append(
+          PythonValue("heteroplace.native.execute", "LoadedInstruction", q, i, at.step, kernel));
     }
   }
-  const std::vector<int64_t> shape = Shape(array);
-  const void* data = array.data();
-  Unlocked([&] { target.SetInput(name, dtype, shape, data); });
+  return nb::tuple(rows);
 }
 
-/*! \brief A copy of an output of an executor or of a request. */
-template <typename Target>
-nb::ndarray<nb::numpy> NewOutput(Target& owner, const std::string& name) {
-  auto&& target = SlotOf(owner);
-  const exec::Tensor& tensor = target.OutputTensor(name);
-  const exec::DLDataType type = ArrayType(tensor.dtype);
-  auto* bytes = new std::vector<char>(static_cast<size_t>(std::max<int64_t>(tensor.bytes, 1)));
-  nb::capsule keeper(bytes, [](void* p) noexcept { delete static_cast<std::vector<char>*>(p); });
-  std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
-  Unlocked([&] { target.GetOutput(name, bytes->data()); });
-  return nb::ndarray<nb::numpy>(bytes->data(), shape.size(), shape.data(), keeper, nullptr,
-                                nb::dlpack::dtype{type.code, type.bits, 1});
+nb::tuple DescribeQueues(const LoadedExecutor& self) {
+  nb::list names;
+  for (const exec::Queue& queue : self.program().queues) names.append(queue.name);
+  return nb::tuple(names);
 }
 
-/*! \brief The same into an array of the caller's. */
-template <typename Target>
-void FillOutput(Target& owner, const std::string& name, const OutputArray& out) {
-  auto&& target = SlotOf(owner);
-  const exec::Tensor& tensor = target.OutputTensor(name);
-  const exec::DLDataType dtype = TensorType(out.dtype(), tensor.dtype);
-  const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits;
-  if (!is_same_type || Shape(out) != tensor.shape) {
-    throw Error(ErrorKind::kExecution, "output '" + name + "': `out` is " +
-                                           exec::DescribeTensor(dtype, Shape(out)) + ", expected " +
-                                           exec::DescribeTensor(tensor.dtype, tensor.shape));
-  }
-  void* data = out.data();
-  Unlocked([&] { target.GetOutput(name, data); });
-}
-
-/*! \brief (name, type, shape) of inputs or outputs; the type is numpy's name for it. */
-std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>> DescribePorts(
-    const exec::Executor& executor, const std::vector<exec::Port>& ports) {
-  std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>> specs;
-  for (const exec::Port& port : ports) {
-    const exec::Tensor& tensor = executor.program().tensors[static_cast<size_t>(port.tensor)];
-    specs.emplace_back(port.name, exec::TypeName(tensor.dtype), tensor.shape);
-  }
-  return specs;
-}
-
-void MakeExecutor(exec::Executor* place, const std::string& libtvm_path,
+void MakeExecutor(LoadedExecutor* place, const std::string& libtvm_path,
                   const std::string& library_path, const std::string& program_text,
                   uintptr_t module, const std::optional<BlobArray>& blob, int max_in_flight,
                   std::optional<bool> helping, bool cuda_graphs, bool cuda_words,
@@ -143,166 +48,282 @@ void MakeExecutor(exec::Executor* place, const std::string& libtvm_path,
                                          max_in_flight, helping, cuda_graphs, cuda_words);
   source.module = reinterpret_cast<exec::TVMModuleHandle>(module);
   source.transport = std::move(transport);
-  Unlocked([&] { new (place) exec::Executor(source); });
+  Unlocked([&] { new (place) LoadedExecutor(source); });
 }
 
-std::unique_ptr<exec::Request> Begin(exec::Executor& executor, std::optional<double> timeout_s) {
+std::optional<LoadedRequest> Begin(LoadedExecutor& self, std::optional<double> timeout_s) {
+  std::unique_ptr<exec::Request> core = self.Call(
+      "run", [&](const exec::Limit& limit) { return self.local().Begin(limit); }, timeout_s);
+  if (core == nullptr) return std::nullopt;
+  return LoadedRequest{std::move(core), &self};
+}
+
+void Run(LoadedExecutor& self, std::optional<double> timeout_s) {
+  self.Call("run", [&](const exec::Limit& limit) { self.local().Run(limit); }, timeout_s);
+}
+
+void Submit(LoadedRequest& self, std::optional<double> timeout_s, bool is_waited) {
   const exec::Limit limit = LimitOf(timeout_s);
-  return Unlocked([&] { return executor.Begin(limit); });
+  Unlocked([&] { self.core->Submit(limit, is_waited); });
 }
 
-void Run(exec::Executor& executor, std::optional<double> timeout_s) {
+bool Wait(LoadedRequest& self, std::optional<double> timeout_s) {
   const exec::Limit limit = LimitOf(timeout_s);
-  Unlocked([&] { executor.Run(limit); });
+  return Unlocked([&] { return self.core->Wait(limit); });
 }
 
-void Submit(exec::Request& request, std::optional<double> timeout_s, bool is_waited) {
+void Finish(LoadedRequest& self, std::optional<double> timeout_s) {
   const exec::Limit limit = LimitOf(timeout_s);
-  Unlocked([&] { request.Submit(limit, is_waited); });
-}
-
-bool Wait(exec::Request& request, std::optional<double> timeout_s) {
-  const exec::Limit limit = LimitOf(timeout_s);
-  return Unlocked([&] { return request.Wait(limit); });
-}
-
-void Finish(exec::Request& request, std::optional<double> timeout_s) {
-  const exec::Limit limit = LimitOf(timeout_s);
-  Unlocked([&] { request.Finish(limit); });
-}
-
-std::pair<NumpyInts, NumpyInts> RunTimed(exec::Executor& executor) {
-  std::vector<int64_t> begin, end;
-  const exec::Limit limit = LimitOf({});
-  for (const exec::Executor::Span& span : Unlocked([&] { return executor.RunTimed(limit); })) {
-    begin.push_back(span.start_ns);
-    end.push_back(span.finish_ns);
+  try {
+    Unlocked([&] { self.core->Finish(limit); });
+  } catch (const Error& error) {
+    self.executor->NameFailure(error);
+    throw;
   }
-  return {ToNumpy(std::move(begin)), ToNumpy(std::move(end))};
-}
-
-std::pair<NumpyInts, NumpyInts> Sample(exec::Executor& executor, int64_t num_samples,
-                                       int64_t num_calls, bool is_cold) {
-  std::vector<int64_t> walls, cpus;
-  const exec::Limit limit = LimitOf({});
-  for (const exec::KernelSample& found :
-       Unlocked([&] { return executor.Sample(num_samples, num_calls, is_cold, limit); })) {
-    walls.push_back(found.wall_ns);
-    cpus.push_back(found.cpu_ns);
-  }
-  return {ToNumpy(std::move(walls)), ToNumpy(std::move(cpus))};
-}
-
-std::optional<int64_t> CoreToCoreNs(exec::Executor& executor) {
-  const exec::Limit limit = LimitOf({});
-  return Unlocked([&] { return executor.CoreToCoreNs(limit); });
-}
-
-std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> DescribeMemory(
-    exec::Executor& executor) {
-  std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
-  const exec::Limit limit = LimitOf({});
-  const std::vector<exec::SpaceBytes> bytes = Unlocked([&] { return executor.MemoryBytes(limit); });
-  for (size_t space = 0; space < bytes.size(); ++space) {
-    rows.emplace_back(executor.program().spaces[space].name, bytes[space].arena,
-                      bytes[space].weights, bytes[space].workspace);
-  }
-  return rows;
-}
-
-void BindMeasuring(nb::class_<exec::Executor>& executor) {
-  executor
-      .def("run_timed", &RunTimed,
-           "Run once: start and finish of every instruction in ns, [num_instructions].")
-      .def("profile", &TimeRuns<&exec::Executor::Profile>, nb::arg("num_runs"),
-           "ns of every instruction in each run, [num_instructions * num_runs].")
-      .def("benchmark", &TimeRuns<&exec::Executor::Benchmark>, nb::arg("num_runs"),
-           "Wall ns of each of some runs in a row, [num_runs].")
-      .def("profile_cpu", &TimeRuns<&exec::Executor::ProfileCpu>, nb::arg("num_runs"),
-           "Processor ns of every instruction, [num_instructions].")
-      .def("sample", &Sample, nb::arg("num_samples"), nb::arg("num_calls"), nb::arg("is_cold"),
-           "Wall and processor ns of samples of the only kernel call, [num_samples].")
-      .def("core_to_core_ns", &CoreToCoreNs,
-           "ns for a cache line to go between the first two CPU queues; None with fewer.");
-}
-
-/*! \brief What an executor and a request share: inputs and outputs. */
-template <typename Target>
-void BindPorts(nb::class_<Target>& target) {
-  target
-      .def("set_input", &SetInput<Target>, nb::arg("name"), nb::arg("array").noconvert(),
-           nb::sig(
-               "def set_input(self, name: str, array: numpy.typing.NDArray[typing.Any]) -> None"),
-           "Copy an array of exactly the input's type and shape into an input.")
-      .def("get_output", &NewOutput<Target>, nb::arg("name"),
-           nb::sig("def get_output(self, name: str) -> numpy.typing.NDArray[typing.Any]"),
-           "A copy of an output of the last run.")
-      .def("fill_output", &FillOutput<Target>, nb::arg("name"), nb::arg("out").noconvert(),
-           nb::sig(
-               "def fill_output(self, name: str, out: numpy.typing.NDArray[typing.Any]) -> None"),
-           "Copy an output of the last run into an array of exactly its type and shape.");
 }
 
 void BindRequest(nb::module_& module) {
-  nb::class_<exec::Request> request(module, "Request",
-                                    "One call of a program; see src/exec/requests/request.h.");
-  BindPorts(request);
-  request
-      .def("submit", &Submit, nb::arg("timeout_s").none() = nb::none(),
-           nb::arg("is_waited") = false,
-           "Hand it to the workers; a caller who waits for it may be one of them.")
-      .def("wait", &Wait, nb::arg("timeout_s").none() = nb::none(),
-           "Wait for the end; false after so many seconds, and it goes on.")
-      .def("finish", &Finish, nb::arg("timeout_s").none() = nb::none(),
-           "Wait for the end; after so many seconds it is cancelled. Raises what it failed of.")
-      .def_prop_ro("trace_number", &exec::Request::trace_number,
-                   "Its number in the recording that it was submitted in; -1: there was none.")
+  nb::class_<LoadedRequest>(module, "Request", R"(
+One call of a program, from its inputs to its outputs, in memory of its own.
+
+Made by `Executor.begin`. One thread at a time may use it (a second one is refused with an
+ExecutionError), but any thread may cancel it. It holds its memory until it is closed, or
+dropped; `with` closes it.
+)")
       .def(
-          "cancel", [](exec::Request& self, const std::string& why) { self.Cancel(why); },
-          nb::arg("why"), "End it early; of any thread.")
-      .def("close", &exec::Request::Close, "Give its slot back; cancel it if it is in flight.");
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> Request"))
+      .def(
+          "__exit__", [](LoadedRequest& self, const nb::args&) { self.core->Close(); },
+          nb::sig("def __exit__(self, *args: object) -> None"))
+      .def("set_input", &SetInput<LoadedRequest>, nb::arg("name"), nb::arg("array").noconvert(),
+           nb::sig("def set_input(self, name: str, array: numpy.typing.NDArray[typing.Any])"
+                   " -> None"),
+           R"(
+Copy an array into an input of this request; see `Executor.set_input`.
+
+It stays for later submissions; state does not, after one that failed.
+)")
+      .def("submit", &Submit, nb::arg("timeout_s") = nb::none(), nb::kw_only(),
+           nb::arg("is_waited") = false, R"(
+Hand it to the workers, after all that were submitted before; it may be done again.
+
+While somebody measures it waits, up to `timeout_s`.
+
+An input that was not set has the value that `Executor.set_input`, or the last request in
+the executor's first slot, gave it.
+
+`is_waited`: `finish` follows at once. With no `timeout_s` the calling thread then does the
+request of a program of one queue itself, which may be over when this returns.
+
+Raises
+------
+ExecutionError
+    An input has no value, the executor cannot be used, or the time is up.
+)")
+      .def("wait", &Wait, nb::arg("timeout_s") = nb::none(),
+           "Wait for the end, in whatever way; return False if it goes on after `timeout_s`.")
+      .def("finish", &Finish, nb::arg("timeout_s") = nb::none(), R"(
+Wait for the end; after `timeout_s`, or at Ctrl-C, the request is cancelled.
+
+Raises
+------
+ExecutionError
+    A step failed, the request was cancelled, or it did not end in time. If a step does not
+    end even then (told 0.1 s after the limit), the executor refuses all calls until it
+    does. Of several ranks it names the rank that failed.
+)")
+      .def_prop_ro(
+          "trace_number", [](const LoadedRequest& self) { return self.core->trace_number(); },
+          "Its number in the recording that was on when it was last submitted; -1: none.")
+      .def(
+          "cancel", [](LoadedRequest& self, const std::string& why) { self.core->Cancel(why); },
+          nb::arg("why") = "the request was cancelled",
+          "End it early if it is in flight; `finish` then raises with this text. Any thread.")
+      .def("get_output", &GetOutput<LoadedRequest>, nb::arg("name"), nb::arg("out") = nb::none(),
+           nb::sig("def get_output(self, name: str, out: numpy.typing.NDArray[typing.Any] | None"
+                   " = None) -> numpy.typing.NDArray[typing.Any]"),
+           "Copy an output into `out`, or into a new array; see `Executor.get_output`.")
+      .def(
+          "close", [](LoadedRequest& self) { self.core->Close(); },
+          "Give the memory back; a request in flight is cancelled, and not waited for.");
+}
+
+/*! \brief Inputs and outputs of an executor; those of state on a rank's own host are unchecked. */
+void BindPorts(nb::class_<LoadedExecutor>& executor) {
+  executor
+      .def(
+          "set_input",
+          [](LoadedExecutor& self, const std::string& name, const InputArray& array) {
+            self.Check("set_input");
+            SetInput(self, name, array);
+          },
+          nb::arg("name"), nb::arg("array").noconvert(),
+          nb::sig("def set_input(self, name: str, array: numpy.typing.NDArray[typing.Any])"
+                  " -> None"),
+          R"(
+Copy an array into an input, where it stays until it is set again.
+
+Parameters
+----------
+name
+    One of `inputs`.
+array
+    Of exactly the input's type and shape, C-contiguous.
+
+Raises
+------
+ExecutionError
+    No such input, or another type or shape.
+TypeError
+    `array` is not a C-contiguous array in host memory.
+)")
+      .def(
+          "get_output",
+          [](LoadedExecutor& self, const std::string& name, const nb::object& out) {
+            self.Check("get_output");
+            return GetOutput(self, name, out);
+          },
+          nb::arg("name"), nb::arg("out") = nb::none(),
+          nb::sig("def get_output(self, name: str, out: numpy.typing.NDArray[typing.Any] | None"
+                  " = None) -> numpy.typing.NDArray[typing.Any]"),
+          R"(
+Copy an output of the last run into `out`, or into a new array.
+
+Raises
+------
+ExecutionError
+    No such output, no successful run yet, or `out` has another type or shape.
+)")
+      .def("set_own_input", &SetInput<LoadedExecutor>, nb::arg("name"),
+           nb::arg("array").noconvert(),
+           nb::sig("def set_own_input(self, name: str, array: numpy.typing.NDArray[typing.Any])"
+                   " -> None"),
+           "As `set_input`, of state on the host of this process, whichever rank feeds the model.")
+      .def(
+          "get_own_output",
+          [](LoadedExecutor& self, const std::string& name) {
+            OwnSlot slot = SlotOf(self);
+            return NewOutput(slot, name);
+          },
+          nb::arg("name"),
+          nb::sig("def get_own_output(self, name: str) -> numpy.typing.NDArray[typing.Any]"),
+          "As `get_output`, of state on the host of this process.");
+}
+
+constexpr const char* kExecutorText = R"(
+A loaded program, ready to run many times.
+
+Any thread may call any method. `begin` gives each caller a request of its own; `set_input`,
+`run` and `get_output` share one, a call at a time. What measures waits until no request is in
+flight. A failed request leaves the executor and all other requests as they are. In the child
+of a fork it works on, unless a request was in flight or held at the fork, or it uses a GPU.
+Nothing of Python takes part in a run; the interpreter's lock is released.
+)";
+
+constexpr const char* kMakeText = R"(
+Load a program.
+
+Parameters
+----------
+libtvm_path
+    Path of the `libtvm.so` in use.
+library_path
+    Absolute path of the library of kernels (`compiled_file.py` checks it and makes one);
+    empty when `module_handle` is given.
+program_text
+    The program, or those of all hosts (see `src/exec/program/format.md`).
+module_handle
+    Handle of a `tvm.runtime.Module` in memory (`module.handle.value`), instead of a file.
+    Its kernels run on one core each, as their parallel loops cannot be shared.
+blob
+    The weights as a one-dimensional `uint8` array; None if there are none. Used where it
+    lies if it starts at a multiple of 64 bytes, else copied once.
+max_in_flight
+    Most requests at a time. Each has memory for all values, made when it is first needed.
+helping
+    Whether cores that wait do parts of others' kernels. None: those that share a cache do, if
+    there are as many cores as queues; True: all do, whatever they share.
+cuda_graphs
+    Issue kernels of a GPU that follow each other with no wait between as one CUDA graph.
+cuda_words
+    Let cores and GPUs wait for each other by words in pinned memory, where system and driver
+    allow it; else by events.
+transport
+    Messages between the hosts, of this executor alone: it runs the host of that rank.
+
+Raises
+------
+ArtifactError
+    The library or the program is wrong, or they do not belong together.
+ExecutionError
+    A device or a core that the program needs is missing, or memory is.
+)";
+
+void BindProgram(nb::class_<LoadedExecutor>& executor) {
+  using Executor = LoadedExecutor;
+  executor
+      .def_prop_ro("inputs", &DescribePorts<&exec::Program::inputs>,
+                   nb::for_getter(nb::sig(
+                       "def inputs(self) -> tuple[heteroplace.native.execute.PortSpec, ...]")),
+                   "Of the program of this process, in its order.")
+      .def_prop_ro("outputs", &DescribePorts<&exec::Program::outputs>,
+                   nb::for_getter(nb::sig(
+                       "def outputs(self) -> tuple[heteroplace.native.execute.PortSpec, ...]")),
+                   "Of the program of this process, in its order.")
+      .def_prop_ro(
+          "instructions", &DescribeInstructions,
+          nb::for_getter(nb::sig("def instructions(self)"
+                                 " -> tuple[heteroplace.native.execute.LoadedInstruction, ...]")),
+          "Those of all hosts, queue by queue.")
+      .def_prop_ro("queues", &DescribeQueues,
+                   nb::for_getter(nb::sig("def queues(self) -> tuple[str, ...]")),
+                   "Names, of all hosts.")
+      .def_prop_ro(
+          "max_in_flight", [](Executor& self) { return self.local().max_in_flight(); },
+          "Most requests in flight.")
+      .def_prop_ro(
+          "is_helping", [](Executor& self) { return self.local().is_helping(); },
+          "Whether cores that wait do parts of others' kernels.")
+      .def_prop_ro(
+          "was_last_in_first", [](Executor& self) { return self.local().WasLastInFirst(); },
+          "Whether the last run of all was, or is, in the first slot: that of "
+          "`get_output`.");
 }
 
 }  // namespace
 
 void BindExec(nb::module_& module) {
   BindRequest(module);
-  nb::class_<exec::Executor> executor(module, "Executor",
-                                      "A loaded program; see src/exec/engine/executor.h.");
+  nb::class_<LoadedExecutor> executor(module, "Executor", nb::is_weak_referenceable(),
+                                      kExecutorText);
   executor
-      .def("__init__", &MakeExecutor, nb::arg("libtvm_path"), nb::arg("library_path"),
-           nb::arg("program_text"), nb::arg("module"), nb::arg("blob").none(),
-           nb::arg("max_in_flight") = 1, nb::arg("helping").none() = nb::none(),
-           nb::arg("cuda_graphs") = false, nb::arg("cuda_words") = true,
-           nb::arg("transport").none() = nb::none(),
-           "Load a program; see ExecutorSource. `module`: a handle of TVM, or 0.")
-      .def("begin", &Begin, nb::arg("timeout_s").none() = nb::none(), nb::keep_alive<0, 1>(),
-           "A request in a slot of its own; None if none is free after so many seconds.")
-      .def("run", &Run, nb::arg("timeout_s").none() = nb::none(), "Run once, in the first slot.")
-      .def_prop_ro("was_last_in_first", &exec::Executor::WasLastInFirst,
-                   "Whether the last run of all was, or is, in the first slot.")
-      .def_prop_ro("max_in_flight", &exec::Executor::max_in_flight, "Most requests in flight.")
-      .def_prop_ro("is_helping", &exec::Executor::is_helping,
-                   "Whether cores that wait do parts of others' kernels.")
-      .def(
-          "inputs",
-          [](const exec::Executor& self) { return DescribePorts(self, self.program().inputs); },
-          "(name, type, shape) of each.")
-      .def(
-          "outputs",
-          [](const exec::Executor& self) { return DescribePorts(self, self.program().outputs); },
-          "(name, type, shape) of each.")
-      .def(
-          "instructions",
-          [](const exec::Executor& self) { return DescribeInstructions(self.program()); },
-          "(queue, position, step, kernel or \"\") of each.")
-      .def(
-          "queues", [](const exec::Executor& self) { return DescribeQueues(self.program()); },
-          "Names.")
-      .def("memory_bytes", &DescribeMemory,
-           "(space, values, weights, scratch memory) in bytes, of each.");
+      .def("__init__", &MakeExecutor, nb::arg("libtvm_path"), nb::arg("library_path") = "",
+           nb::arg("program_text") = "", nb::kw_only(), nb::arg("module_handle") = 0,
+           nb::arg("blob") = nb::none(), nb::arg("max_in_flight") = 1,
+           nb::arg("helping") = nb::none(), nb::arg("cuda_graphs") = false,
+           nb::arg("cuda_words") = true, nb::arg("transport") = nb::none(), kMakeText)
+      .def("begin", &Begin, nb::arg("timeout_s") = nb::none(), nb::keep_alive<0, 1>(), R"(
+Return a request; None if all are in use after `timeout_s`.
+
+Raises
+------
+ExecutionError
+    A step of an earlier request does not end, or memory is short.
+)")
+      .def("run", &Run, nb::arg("timeout_s") = nb::none(), R"(
+Run once and wait for the end, as `Request.finish`.
+
+Raises
+------
+ExecutionError
+    An input has no value, or a step failed: the message names it, its queue, its kernel
+    and the cause.
+)");
+  BindProgram(executor);
   BindPorts(executor);
   BindMeasuring(executor);
+  BindRecording(module, executor);
 }
 
 }  // namespace heteroplace::bind

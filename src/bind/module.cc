@@ -34,6 +34,20 @@ const char* PythonName(heteroplace::ErrorKind kind) {
   return "HeteroPlaceError";
 }
 
+/*! \brief The exception of Python for an error, with the error that it names as its cause. */
+nb::object PythonError(const heteroplace::Error& error) {
+  nb::object type = nb::module_::import_("heteroplace.errors").attr(PythonName(error.kind()));
+  // A text of the system or of a path may be no UTF-8.
+  nb::object raised = type(nb::steal(PyUnicode_DecodeUTF8(
+      error.what(), static_cast<Py_ssize_t>(std::strlen(error.what())), "backslashreplace")));
+  try {
+    std::rethrow_if_nested(error);
+  } catch (const heteroplace::Error& cause) {
+    PyException_SetCause(raised.ptr(), PythonError(cause).release().ptr());
+  }
+  return raised;
+}
+
 }  // namespace
 
 NB_MODULE(_core, module) {
@@ -42,11 +56,8 @@ NB_MODULE(_core, module) {
     try {
       std::rethrow_exception(pending);
     } catch (const heteroplace::Error& error) {
-      nb::object type = nb::module_::import_("heteroplace.errors").attr(PythonName(error.kind()));
-      // A text of the system or of a path may be no UTF-8.
-      nb::object text = nb::steal(PyUnicode_DecodeUTF8(
-          error.what(), static_cast<Py_ssize_t>(std::strlen(error.what())), "backslashreplace"));
-      PyErr_SetObject(type.ptr(), text.ptr());
+      const nb::object raised = PythonError(error);
+      PyErr_SetObject(raised.type().ptr(), raised.ptr());
     }
   });
   heteroplace::bind::BindModel(module);
@@ -59,8 +70,6 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindThroughput(module);
   heteroplace::bind::BindNet(module);
   heteroplace::bind::BindExec(module);
-  heteroplace::bind::BindTrace(module);
-  heteroplace::bind::BindRoutes(module);
   heteroplace::bind::BindFile(module);
   heteroplace::bind::BindLibraryKernels(module);
   heteroplace::bind::BindRanks(module);

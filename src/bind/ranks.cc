@@ -7,15 +7,15 @@
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <exception>
 #include <memory>
 #include <new>
 #include <utility>
 
-#include "bind/arrays.h"
 #include "bind/bind.h"
-#include "bind/executor_source.h"
+#include "bind/executor.h"
 #include "bind/gil.h"
-#include "exec/trace/trace_json.h"
 #include "parts/hosts/group.h"
 #include "parts/hosts/job.h"
 #include "parts/hosts/ranked_executor.h"
@@ -66,49 +66,89 @@ std::vector<std::string> AgreeOnFile(exec::Group& group, const std::string& path
   });
 }
 
-void MakeRanked(exec::RankedExecutor* place, std::shared_ptr<exec::Group> group,
+/*! \brief The executor of one of several ranks: of the feeding one it is that of the whole job. */
+class RankedExecutor : public LoadedExecutor {
+ public:
+  explicit RankedExecutor(std::unique_ptr<exec::RankedExecutor> ranked)
+      : LoadedExecutor(&ranked->executor()), ranked_(std::move(ranked)) {}
+
+  exec::RankedExecutor& ranked() { return *ranked_; }
+  const exec::Program& program() const override { return ranked_->merged(); }
+  const exec::Program& ProgramOf(size_t host) const override { return ranked_->programs()[host]; }
+
+  void Check(const char* function) const override { ranked_->CheckFeeding(function); }
+  void CheckAlone(const char* refusal) const override {
+    throw Error(ErrorKind::kExecution, refusal);
+  }
+  void NameFailure(const Error& error) const override {
+    const std::string failure = ranked_->group().failure();
+    if (error.kind() == ErrorKind::kExecution && !failure.empty() && failure != error.what()) {
+      std::throw_with_nested(Error(ErrorKind::kExecution, failure));
+    }
+  }
+
+  /*! \brief By a recording of one request, from which those of others are left out. */
+  std::vector<exec::Executor::Span> RunTimed(const exec::Limit& limit) override {
+    const std::unique_ptr<exec::Request> request = local().Begin(limit);
+    ranked_->StartTrace({});
+    std::exception_ptr fault;
+    try {
+      request->Submit(limit);
+      request->Finish(limit);
+    } catch (...) {
+      fault = std::current_exception();
+    }
+    const exec::Trace recorded = ranked_->MergedTrace(limit);
+    if (fault != nullptr) std::rethrow_exception(fault);
+    const int64_t number = request->trace_number();
+    const auto own = std::find_if(recorded.requests.begin(), recorded.requests.end(),
+                                  [&](const auto& at) { return at.request == number; });
+    if (own == recorded.requests.end()) {
+      throw Error(ErrorKind::kExecution,
+                  "calls of other threads have taken the place of the timed one in the recording; "
+                  "make fewer of them meanwhile");
+    }
+    std::vector<exec::Executor::Span> spans;
+    for (const exec::TraceEvent& at : recorded.events) {
+      if (at.request != number) continue;
+      spans.push_back({at.start_ns - own->start_ns, at.finish_ns - own->start_ns});
+    }
+    return spans;
+  }
+  void StartTrace(std::optional<int64_t> max_requests) override {
+    ranked_->StartTrace(max_requests);
+  }
+  exec::Trace StopTrace(const exec::Limit& limit) override { return ranked_->MergedTrace(limit); }
+  std::vector<int64_t> Profile(int64_t num_runs, const exec::Limit& limit) override {
+    return ranked_->Profile(num_runs, limit);
+  }
+  std::vector<int64_t> ProfileCpu(int64_t num_runs, const exec::Limit& limit) override {
+    return ranked_->ProfileCpu(num_runs, limit);
+  }
+  std::vector<std::vector<exec::SpaceBytes>> MemoryBytes(const exec::Limit& limit) override {
+    return ranked_->MemoryBytes(limit);
+  }
+
+ private:
+  std::unique_ptr<exec::RankedExecutor> ranked_;
+};
+
+void MakeRanked(RankedExecutor* place, std::shared_ptr<exec::Group> group,
                 const std::string& libtvm_path, const std::string& library_path,
                 const std::string& program_text, const std::optional<BlobArray>& blob,
                 int max_in_flight, std::optional<bool> helping, bool cuda_graphs, bool cuda_words) {
   const exec::ExecutorSource source = SourceOf(libtvm_path, library_path, program_text, blob,
                                                max_in_flight, helping, cuda_graphs, cuda_words);
   const exec::Limit limit = LimitOf({});
-  Unlocked([&] { new (place) exec::RankedExecutor(std::move(group), source, [](int) {}, limit); });
+  Unlocked([&] {
+    new (place) RankedExecutor(
+        std::make_unique<exec::RankedExecutor>(std::move(group), source, [](int) {}, limit));
+  });
 }
 
-void Serve(exec::RankedExecutor& ranked) {
+void Serve(RankedExecutor& self) {
   const exec::Limit limit = LimitOf({});
-  Unlocked([&] { ranked.Serve(limit); });
-}
-
-template <std::vector<int64_t> (exec::RankedExecutor::*kMeasure)(int64_t, const exec::Limit&)>
-NumpyInts TimeRuns(exec::RankedExecutor& ranked, int64_t num_runs) {
-  const exec::Limit limit = LimitOf({});
-  return ToNumpy(Unlocked([&] { return (ranked.*kMeasure)(num_runs, limit); }));
-}
-
-void StartRankedTrace(exec::RankedExecutor& ranked, std::optional<int64_t> max_requests) {
-  Unlocked([&] { ranked.StartTrace(max_requests); });
-}
-
-exec::Trace StopRankedTrace(exec::RankedExecutor& ranked, std::optional<double> timeout_s) {
-  const exec::Limit limit = LimitOf(timeout_s);
-  return Unlocked([&] { return ranked.MergedTrace(limit); });
-}
-
-std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> MemoryBytes(
-    exec::RankedExecutor& ranked) {
-  const exec::Limit limit = LimitOf({});
-  const auto all = Unlocked([&] { return ranked.MemoryBytes(limit); });
-  std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
-  for (size_t host = 0; host < all.size(); ++host) {
-    for (size_t space = 0; space < all[host].size(); ++space) {
-      const exec::SpaceBytes& bytes = all[host][space];
-      rows.emplace_back(ranked.programs()[host].spaces[space].name, bytes.arena, bytes.weights,
-                        bytes.workspace);
-    }
-  }
-  return rows;
+  Unlocked([&] { self.ranked().Serve(limit); });
 }
 
 void BindGroup(nb::module_& module) {
@@ -136,47 +176,52 @@ void BindGroup(nb::module_& module) {
 
 }  // namespace
 
+constexpr const char* kRankedText = R"(
+One rank's part of a program for several hosts; all ranks make one.
+
+On the feeding rank it is an `Executor` whose instructions and queues are those of all hosts. On
+the others all but `serve` is refused with what to call. Errors of a job that has failed are the
+one that all ranks have.
+)";
+
+constexpr const char* kLoadText = R"(
+Load the program of this rank's host; all ranks.
+
+Parameters
+----------
+group
+    `Group.core`.
+program_text
+    The programs of all hosts. All others: see `Executor`.
+
+Raises
+------
+ExecutionError
+    On all ranks, if one cannot load.
+)";
+
 void BindRanks(nb::module_& module) {
   BindGroup(module);
-  nb::class_<exec::RankedExecutor>(module, "RankedExecutor",
-                                   "One rank's part; see src/parts/hosts/ranked_executor.h.")
+  nb::class_<RankedExecutor, LoadedExecutor>(module, "RankedExecutor", kRankedText)
       .def("__init__", &MakeRanked, nb::arg("group"), nb::arg("libtvm_path"),
-           nb::arg("library_path"), nb::arg("program_text"), nb::arg("blob").none(),
-           nb::arg("max_in_flight"), nb::arg("helping").none(), nb::arg("cuda_graphs"),
-           nb::arg("cuda_words"), "Load the program of this rank's host; all ranks.")
-      .def_prop_ro("executor", &exec::RankedExecutor::executor, nb::rv_policy::reference_internal,
-                   "Of the program of this rank's host.")
-      .def_prop_ro("is_feeding", &exec::RankedExecutor::is_feeding,
-                   "Whether its host feeds and reads the model.")
-      .def_prop_ro("feeding_rank", &exec::RankedExecutor::feeding_rank, "Whose host does.")
-      .def("check_feeding", &exec::RankedExecutor::CheckFeeding, nb::arg("function"),
-           "Refuse a function of the feeding rank elsewhere, or after a failure.")
-      .def("serve", &Serve, "Do what the feeding rank says until it closes.")
-      .def("close", &exec::RankedExecutor::Close, nb::call_guard<WithoutGil>(),
-           "End the job in order; the feeding rank.")
+           nb::arg("library_path"), nb::arg("program_text"), nb::kw_only(), nb::arg("blob").none(),
+           nb::arg("max_in_flight") = 1, nb::arg("helping") = nb::none(),
+           nb::arg("cuda_graphs") = false, nb::arg("cuda_words") = true, kLoadText)
+      .def_prop_ro(
+          "is_feeding", [](RankedExecutor& self) { return self.ranked().is_feeding(); },
+          "Whether its host feeds and reads the model.")
+      .def("serve", &Serve, R"(
+Do what the feeding rank says, until it closes.
+
+Raises
+------
+ExecutionError
+    This is the feeding rank, or a rank has failed.
+)")
       .def(
-          "instructions",
-          [](const exec::RankedExecutor& self) { return DescribeInstructions(self.merged()); },
-          "(queue, position, step, kernel or \"\") of all hosts.")
-      .def(
-          "queues", [](const exec::RankedExecutor& self) { return DescribeQueues(self.merged()); },
-          "Names, of all hosts.")
-      .def("profile", &TimeRuns<&exec::RankedExecutor::Profile>, nb::arg("num_runs"),
-           "As Executor, of all hosts.")
-      .def("profile_cpu", &TimeRuns<&exec::RankedExecutor::ProfileCpu>, nb::arg("num_runs"),
-           "As Executor, of all hosts.")
-      .def("memory_bytes", &MemoryBytes, "As Executor, of all hosts.")
-      .def("start_trace", &StartRankedTrace, nb::arg("max_requests").none() = nb::none(),
-           "Record on all ranks.")
-      .def("stop_trace", &StopRankedTrace, nb::arg("timeout_s").none() = nb::none(),
-           "End the recording: that of all ranks as one.")
-      .def(
-          "trace_json",
-          [](const exec::RankedExecutor& self, const exec::Trace& trace,
-             const std::vector<std::string>& step_names) {
-            return Unlocked([&] { return exec::TraceJson(self.merged(), trace, step_names); });
-          },
-          nb::arg("trace"), nb::arg("step_names"), "The text of a Chrome trace of all hosts.");
+          "close", [](RankedExecutor& self) { self.ranked().Close(); },
+          nb::call_guard<WithoutGil>(),
+          "End the job in order, on the feeding rank; elsewhere nothing.");
 }
 
 }  // namespace heteroplace::bind

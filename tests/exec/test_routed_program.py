@@ -149,7 +149,7 @@ def test_recordings_are_files_of_records(library: str, tmp_path: Path) -> None:
     executor = make_executor(library, TEXT)
     path = tmp_path / "routes.jsonl"
     decisions = [((2, 1), (0, 2)), ((0, 4), (0, 0)), ((9, 0), (0, 0)), ((1, 0), (0, 0))]
-    with RouteRecording(executor.routes, "digest", path, level=2) as recording:
+    with RouteRecording(executor, "digest", path, level=2) as recording:
         for loads, offsets in decisions:
             set_inputs(executor, loads, offsets)
             if loads[0] == 9:
@@ -158,10 +158,10 @@ def test_recordings_are_files_of_records(library: str, tmp_path: Path) -> None:
             else:
                 executor.run()
         with pytest.raises(ExecutionError, match="records route decisions already"):
-            RouteRecording(executor.routes, "digest", tmp_path / "other.jsonl", level=1)
+            RouteRecording(executor, "digest", tmp_path / "other.jsonl", level=1)
     recording.close()
     header, *lines = path.read_text().splitlines(keepends=True)
-    assert header == header_line("digest", 2, executor.routes.routers)
+    assert header == header_line("digest", 2, executor.routers)
     assert [json.loads(line) for line in lines] == [
         {"run": 0, "router": "moe", "loads": [2, 1], "active": [0, 1], "cells": [0, 0, 1, -1]},
         {"run": 1, "router": "moe", "loads": [0, 4], "active": [1], "cells": [1, 1, 1, 1]},
@@ -173,10 +173,10 @@ def test_recordings_are_files_of_records(library: str, tmp_path: Path) -> None:
 def test_a_recording_that_cannot_begin_leaves_none(library: str, tmp_path: Path) -> None:
     executor = make_executor(library, TEXT)
     with pytest.raises(ExecutionError, match="level 3"):
-        RouteRecording(executor.routes, "digest", tmp_path / "routes.jsonl", level=3)
+        RouteRecording(executor, "digest", tmp_path / "routes.jsonl", level=3)
     with pytest.raises(FileNotFoundError):
-        RouteRecording(executor.routes, "digest", tmp_path / "none" / "routes.jsonl", level=1)
-    with RouteRecording(executor.routes, "digest", tmp_path / "routes.jsonl", level=1):
+        RouteRecording(executor, "digest", tmp_path / "none" / "routes.jsonl", level=1)
+    with RouteRecording(executor, "digest", tmp_path / "routes.jsonl", level=1):
         pass
     assert len((tmp_path / "routes.jsonl").read_text().splitlines()) == 1
 
@@ -192,7 +192,7 @@ def test_what_an_observer_raises_ends_the_recording_and_no_call(
         if len(seen) == 2:
             raise LookupError("enough")
 
-    recording = RouteRecording(executor.routes, "digest", tmp_path / "r.jsonl", 1, observe)
+    recording = RouteRecording(executor, "digest", tmp_path / "r.jsonl", 1, observe)
     for loads in ((2, 1), (0, 3), (1, 0)):
         set_inputs(executor, loads, (0, 2) if loads[0] else (0, 0))
         executor.run()
@@ -215,7 +215,7 @@ def test_an_observer_that_closes_the_recording_loses_nothing(library: str, tmp_p
         if len(seen) == 3:
             raise LookupError("at the end")
 
-    recording = RouteRecording(executor.routes, "digest", tmp_path / "r.jsonl", 1, observe)
+    recording = RouteRecording(executor, "digest", tmp_path / "r.jsonl", 1, observe)
     for loads in ((2, 1), (0, 3), (1, 0)):
         set_inputs(executor, loads, (0, 2) if loads[0] else (0, 0))
         executor.run()
@@ -238,7 +238,7 @@ def test_a_recording_can_be_closed_again_after_ctrl_c(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    recording = RouteRecording(executor.routes, "digest", tmp_path / "r.jsonl", 1, observe)
+    recording = RouteRecording(executor, "digest", tmp_path / "r.jsonl", 1, observe)
     set_inputs(executor, (2, 1), (0, 2))
     executor.run()
     with monkeypatch.context() as patch:
@@ -252,16 +252,16 @@ def test_a_recording_can_be_closed_again_after_ctrl_c(
 def test_predictions_name_routers_and_branches_that_there_are(library: str) -> None:
     executor = make_executor(library, TEXT)
     with pytest.raises(ExecutionError, match="no router 'mo'; it has 'moe'"):
-        executor.routes.predict({"mo": [0]})
+        executor.predict_routes([("mo", [0])])
     with pytest.raises(ExecutionError, match="branches 0 to 1, and branch 2 is predicted"):
-        executor.routes.predict({"moe": [0, 2]})
-    executor.routes.predict({"moe": {1}})
+        executor.predict_routes([("moe", [0, 2])])
+    executor.predict_routes([("moe", [1])])
     for loads in ((2, 1), (0, 1), (1, 0)):
         set_inputs(executor, loads, (0, 2))
         executor.run()
-    executor.routes.predict({"moe": ()})
+    executor.predict_routes([("moe", [])])
     executor.run()
-    (counts,) = executor.routes.prediction_counts().values()
+    (counts,) = executor.prediction_counts().values()
     assert counts == (3, 1, 0, False) and counts.num_missed == 2
 
 
@@ -284,14 +284,14 @@ def test_predictions_end_where_too_few_are_right(
                 hits.append(is_hit)
                 few = least_hits and sum(hits[-100:]) * 1000 <= least_hits * 100
                 is_on = len(hits) < 100 or not few
-            (counts,) = executor.routes.prediction_counts().values()
+            (counts,) = executor.prediction_counts().values()
             assert counts.is_predicted == is_on
         assert is_on == (share > least_hits / 1000)
         if turn == 0:
             first = counts
             assert counts[:3] == (len(hits), sum(hits), 0)
             assert counts.hit_rate == pytest.approx(sum(hits) / len(hits))
-            executor.routes.predict({"moe": [1]})
+            executor.predict_routes([("moe", [1])])
     assert counts.num_calls - first.num_calls == len(hits)
 
 
@@ -303,18 +303,18 @@ def test_what_a_program_has_predicted_work_of_is_predicted(library: str) -> None
         queues = [replace(queue, instructions=[*queue.instructions]) for queue in work.queues]
         queues[0].instructions += [branch_call(3, guard, 1, twice) for guard in guards]
         program = replace(work, queues=tuple(queues), predictions=predictions)
-        (counts,) = make_executor(library, text_of(program)).routes.prediction_counts().values()
+        (counts,) = make_executor(library, text_of(program)).prediction_counts().values()
         assert counts == (0, 0, 0, is_predicted)
         assert counts.hit_rate is None
 
 
 def test_a_program_without_routers_has_no_decisions(library: str, tmp_path: Path) -> None:
     executor = make_executor(library, write_program(("cpu",), ["call 0 1 1 1 8,0 -"]))
-    assert executor.routes.routers == ()
+    assert executor.routers == ()
     with pytest.raises(ExecutionError, match="no routers"):
-        executor.routes.predict({})
+        executor.predict_routes([])
     with pytest.raises(ExecutionError, match="no routers"):
-        RouteRecording(executor.routes, "", tmp_path / "routes.jsonl", level=1)
+        RouteRecording(executor, "", tmp_path / "routes.jsonl", level=1)
 
 
 ROUTER = 'router 0 "moe" 4 5 6 rounds 4 4 1 1;1 0:1,0:2'

@@ -11,8 +11,7 @@ import pytest
 from executor_programs import EXTENT, libtvm_path, needs_two_cores, vector, write_program
 
 from heteroplace.errors import ExecutionError
-from heteroplace.native.core_trace import RecordedTrace
-from heteroplace.native.execute import Executor, Request
+from heteroplace.native.execute import Executor, RecordedTrace, Request
 from tests.chrome_trace_model import checked, of
 
 pytestmark = pytest.mark.timeout(120)

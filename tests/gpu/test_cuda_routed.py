@@ -76,7 +76,7 @@ def test_guards_of_a_gpu_wait_for_what_they_read(
         first = int(random.integers(0, CELLS + 1))
         second = int(random.integers(0, CELLS - first + 1))
         exits = int(random.integers(0, 2))
-        executor.routes.predict({"exit": [0] if random.integers(0, 2) else []})
+        executor.predict_routes([("exit", [0] if random.integers(0, 2) else [])])
         executor.set_input("loads", np.array([first, second], "int32"))
         executor.set_input("offsets", np.array([0, first], "int32"))
         executor.set_input("exit", np.array([exits, 0], "int32"))

@@ -191,7 +191,7 @@ def test_a_job_that_is_over_is_not_kept_till_the_process_ends(model: Path) -> No
     groups: list[weakref.ref[Group]] = []
 
     def work(executor: RankedExecutor) -> None:
-        group = executor._native.group  # what a program never sees
+        group = executor._group  # what a program never sees
         abort_after_failure(group, None)
         groups.append(weakref.ref(group))
         executor.close() if executor.is_feeding else executor.serve()
@@ -211,7 +211,7 @@ def test_a_child_of_a_rank_is_none_and_ends_nothing(model: Path) -> None:
         executor.run(x=x)
         child = os.fork()
         if child == 0:
-            executor._native.group.fail("of the child")  # what its fault would do
+            executor._group.fail("of the child")  # what its fault would do
             executor.close()
             del executor
             os._exit(0)

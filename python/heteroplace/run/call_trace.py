@@ -14,8 +14,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan_text import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.trace import QueueUse, TracedRequest
-from heteroplace.native.core_trace import RecordedTrace
-from heteroplace.native.execute import Executor
+from heteroplace.native.execute import Executor, RecordedTrace
 from heteroplace.run.measured_timeline import measured_timeline
 
 _LOG = logging.getLogger("heteroplace")

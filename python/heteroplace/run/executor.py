@@ -19,8 +19,8 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
-from heteroplace.native.core_routes import PredictionCounts
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.native.execute import PredictionCounts
 from heteroplace.registry import load_plugin
 from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.run.arrays import Array
@@ -271,7 +271,7 @@ class Executor(LoadedProgram):
         ExecutionError
             There is no such router or branch; nothing is changed.
         """
-        self._native.routes.predict(routes)
+        self._native.predict_routes([(name, [*each]) for name, each in routes.items()])
 
     def prediction_counts(self) -> dict[str, PredictionCounts]:
         """Return how predictions of each router came out, in calls that succeeded so far.
@@ -281,7 +281,7 @@ class Executor(LoadedProgram):
         ExecutionError
             The network has no routers.
         """
-        return self._native.routes.prediction_counts()
+        return self._native.prediction_counts()
 
     def copied_bytes(self) -> dict[tuple[str, str], int]:
         """Return what all calls so far have copied between memories, also failed ones.
@@ -348,7 +348,7 @@ class Executor(LoadedProgram):
             The file cannot be written.
         """
         digest, record = self._manifest.model_digest, load_plugin("routers", "recording")
-        recording: Recording = record(self._native.routes, digest, path, level, observe)
+        recording: Recording = record(self._native, digest, path, level, observe)
         return recording
 
     @property

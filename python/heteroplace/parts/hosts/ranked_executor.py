@@ -30,11 +30,12 @@ class RankedExecutor(Executor):
     """
 
     def __init__(
-        self, native: NativeRankedExecutor, manifest: Manifest, file: CompiledFile
+        self, group: Group, native: NativeRankedExecutor, manifest: Manifest, file: CompiledFile
     ) -> None:
         self._states = ProgramState(native, manifest.state)
         LoadedProgram.__init__(self, native, self._states.ports)
         self._states.begin(file.weights)
+        self._group = group
         self._ranked = native
         self._code = file
         self._manifest = manifest
@@ -77,8 +78,7 @@ class RankedExecutor(Executor):
         Calls of all ranks then raise ExecutionError with this text, behind the name of this rank;
         after `close` the others would end well.
         """
-        group = self._ranked.group
-        group.fail(f"{group.name_of(group.rank)}: {text}")
+        self._group.fail(f"{self._group.name_of(self._group.rank)}: {text}")
 
 
 def _ports(ports: Sequence[tuple[str, Sequence[int], str]]) -> Ports:
@@ -133,9 +133,9 @@ def _load_here(
         group.fail(str(err))
         raise
     native = NativeRankedExecutor(
-        group, libtvm, file.code_path, file.program_text, blob=file.weights, **options
+        group.core, libtvm, file.code_path, file.program_text, blob=file.weights, **options
     )
-    return RankedExecutor(native, manifest, file)
+    return RankedExecutor(group, native, manifest, file)
 
 
 def abort_after_failure(group: Group, comm: Any) -> None:

@@ -18,7 +18,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.files.output import naming, open_new
 from heteroplace.files.routes_file import LEVELS, header_line, records_of_lines
 from heteroplace.model.routed.route_profile import RouteRecord
-from heteroplace.native.core_routes import RouteDecisions
+from heteroplace.native.execute import Executor
 
 _LOG = logging.getLogger("heteroplace")
 
@@ -53,7 +53,7 @@ class RouteRecording:
 
     def __init__(
         self,
-        routes: RouteDecisions,
+        native: Executor,
         model_digest: str,
         path: str | os.PathLike[str],
         level: int,
@@ -64,23 +64,23 @@ class RouteRecording:
                 f"level {level} of a recording; expected 1 (loads of branches) or 2 (also where "
                 "each cell goes)"
             )
-        self._routes, self._level, self._observe = routes, level, observe
+        self._native, self._level, self._observe = native, level, observe
         self._num_dropped = 0
         self._is_closing = threading.Event()
         self._kept = _KeptFault()
         self._lock = threading.Lock()
         self._is_closed = False
-        routes.start(level)
+        native.start_decisions(level)
         try:
             self._file = self._begin_file(
-                Path(path), header_line(model_digest, level, routes.routers)
+                Path(path), header_line(model_digest, level, native.routers)
             )
             self._thread = threading.Thread(
                 target=self._work, name="heteroplace-routes", daemon=True
             )
             self._thread.start()
         except BaseException:
-            routes.take(ends=True)
+            native.take_decisions(ends=True)
             raise
         atexit.register(self.close)
 
@@ -144,7 +144,7 @@ class RouteRecording:
                 self._write(lines)
 
     def _take(self, *, ends: bool) -> bytes:
-        lines, num_dropped = self._routes.take(ends=ends)
+        lines, num_dropped = self._native.take_decisions(ends=ends)
         self._num_dropped += num_dropped
         return lines
 
@@ -153,7 +153,7 @@ class RouteRecording:
             self._file.write(lines)
             self._file.flush()
         if self._observe is not None:
-            for record in records_of_lines(lines, self._routes.routers, self._level):
+            for record in records_of_lines(lines, self._native.routers, self._level):
                 self._observe(record)
 
 

@@ -1,0 +1,133 @@
+// Inputs and outputs of programs as arrays of numpy.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bind/executor.h"
+#include "support/error.h"
+
+namespace heteroplace::bind {
+
+using InputArray = nanobind::ndarray<nanobind::ro, nanobind::c_contig, nanobind::device::cpu>;
+using OutputArray = nanobind::ndarray<nanobind::c_contig, nanobind::device::cpu>;
+
+/*! \brief numpy's type of a tensor: bool has 8 bits there, and bfloat16 passes as its bits. */
+inline exec::DLDataType ArrayType(const exec::DLDataType& dtype) {
+  if (dtype.code == exec::kDLUInt && dtype.bits == 1) return {exec::kDLBool, 8, 1};
+  if (dtype.code == exec::kDLBfloat) return {exec::kDLUInt, dtype.bits, 1};
+  return dtype;
+}
+
+/*! \brief The tensor's own type where an array has numpy's form of it; else the array's. */
+inline exec::DLDataType TensorType(const nanobind::dlpack::dtype& array,
+                                   const exec::DLDataType& expected) {
+  const exec::DLDataType form = ArrayType(expected);
+  if (array.code == form.code && array.bits == form.bits && array.lanes == 1) return expected;
+  return {array.code, array.bits, array.lanes};
+}
+
+template <typename Array>
+std::vector<int64_t> Shape(const Array& array) {
+  std::vector<int64_t> shape;
+  for (size_t i = 0; i < array.ndim(); ++i) shape.push_back(static_cast<int64_t>(array.shape(i)));
+  return shape;
+}
+
+/*! \brief An executor, whose own slot may have to be waited for, as a request, which has one. */
+struct OwnSlot {
+  exec::Executor& executor;
+  exec::Limit limit = LimitOf({});
+
+  const exec::Program& program() const { return executor.program(); }
+  const exec::Tensor& OutputTensor(const std::string& name) const {
+    return executor.OutputTensor(name);
+  }
+  void SetInput(const std::string& name, const exec::DLDataType& dtype,
+                const std::vector<int64_t>& shape, const void* data) const {
+    executor.SetInput(name, dtype, shape, data, limit);
+  }
+  void GetOutput(const std::string& name, void* data) const {
+    executor.GetOutput(name, data, limit);
+  }
+};
+
+inline exec::Request& SlotOf(LoadedRequest& request) { return *request.core; }
+inline OwnSlot SlotOf(LoadedExecutor& executor) { return {executor.local()}; }
+
+/*! \brief Sets an input of an executor or of a request. */
+template <typename Target>
+void SetInput(Target& owner, const std::string& name, const InputArray& array) {
+  auto&& target = SlotOf(owner);
+  // An unknown name is told by SetInput, whatever the type.
+  exec::DLDataType dtype{array.dtype().code, array.dtype().bits, array.dtype().lanes};
+  const exec::Program& program = target.program();
+  for (const exec::Port& port : program.inputs) {
+    if (port.name == name) {
+      dtype = TensorType(array.dtype(), program.tensors[static_cast<size_t>(port.tensor)].dtype);
+    }
+  }
+  const std::vector<int64_t> shape = Shape(array);
+  const void* data = array.data();
+  Unlocked([&] { target.SetInput(name, dtype, shape, data); });
+}
+
+/*! \brief A copy of an output of an executor or of a request. */
+template <typename Slot>
+nanobind::object NewOutput(Slot& target, const std::string& name) {
+  const exec::Tensor& tensor = target.OutputTensor(name);
+  const exec::DLDataType type = ArrayType(tensor.dtype);
+  auto* bytes = new std::vector<char>(static_cast<size_t>(std::max<int64_t>(tensor.bytes, 1)));
+  nanobind::capsule keeper(bytes,
+                           [](void* p) noexcept { delete static_cast<std::vector<char>*>(p); });
+  std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
+  Unlocked([&] { target.GetOutput(name, bytes->data()); });
+  return nanobind::cast(
+      nanobind::ndarray<nanobind::numpy>(bytes->data(), shape.size(), shape.data(), keeper, nullptr,
+                                         nanobind::dlpack::dtype{type.code, type.bits, 1}));
+}
+
+/*! \brief The same, into an array of the caller's if there is one. */
+template <typename Target>
+nanobind::object GetOutput(Target& owner, const std::string& name, const nanobind::object& out) {
+  auto&& target = SlotOf(owner);
+  if (out.is_none()) return NewOutput(target, name);
+  OutputArray array;
+  if (!nanobind::try_cast(out, array, false)) {
+    throw nanobind::type_error(
+        "`out` is not a C-contiguous array in host memory that may be written to");
+  }
+  const exec::Tensor& tensor = target.OutputTensor(name);
+  const exec::DLDataType dtype = TensorType(array.dtype(), tensor.dtype);
+  const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits;
+  if (!is_same_type || Shape(array) != tensor.shape) {
+    throw Error(ErrorKind::kExecution,
+                "output '" + name + "': `out` is " + exec::DescribeTensor(dtype, Shape(array)) +
+                    ", expected " + exec::DescribeTensor(tensor.dtype, tensor.shape));
+  }
+  void* data = array.data();
+  Unlocked([&] { target.GetOutput(name, data); });
+  return out;
+}
+
+/*! \brief Inputs or outputs of the program of this process; the type is numpy's name for it. */
+template <std::vector<exec::Port> exec::Program::* kPorts>
+nanobind::tuple DescribePorts(LoadedExecutor& self) {
+  const exec::Program& program = self.local().program();
+  nanobind::list specs;
+  for (const exec::Port& port : program.*kPorts) {
+    const exec::Tensor& tensor = program.tensors[static_cast<size_t>(port.tensor)];
+    nanobind::list shape;
+    for (int64_t extent : tensor.shape) shape.append(extent);
+    specs.append(PythonValue("heteroplace.native.execute", "PortSpec", port.name,
+                             exec::TypeName(tensor.dtype), nanobind::tuple(shape)));
+  }
+  return nanobind::tuple(specs);
+}
+
+}  // namespace heteroplace::bind
