@@ -1,9 +1,12 @@
-// Graph algorithms on flat arrays.
+// `_core.Dag`: graph algorithms on flat arrays.
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
-#include "bind/arrays.h"
+#include <optional>
+#include <utility>
+
 #include "bind/bind.h"
+#include "bind/values.h"
 #include "graph/breakpoints.h"
 #include "graph/cuts.h"
 #include "graph/dag.h"
@@ -19,44 +22,55 @@ namespace heteroplace::bind {
 namespace {
 
 using graph::Dag;
+using Levels = Instance<"heteroplace.native.core_graph.Levels">;
+using SegmentRules = Instance<"heteroplace.native.core_graph.SegmentRules">;
+using Cuts = Instance<"heteroplace.native.core_graph.Cuts">;
+using BoolArray = nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-std::tuple<NumpyInts, NumpyInts, NumpyInts> LevelsOf(const Dag& dag, const Ints& node_ns,
-                                                     const Ints& edge_ns) {
+Levels LevelsOf(const Dag& dag, const IntSequence& node_ns, const IntSequence& edge_ns) {
   graph::Levels levels;
   std::vector<int> path;
   Unlocked([&] {
     levels = graph::ComputeLevels(dag, View(node_ns), View(edge_ns));
     path = graph::CriticalPath(dag, levels, View(node_ns), View(edge_ns));
   });
-  return {ToNumpy(std::move(levels.tlevel_ns)), ToNumpy(std::move(levels.blevel_ns)), Widen(path)};
+  return Levels::Of(ToNumpy(std::move(levels.tlevel_ns)), ToNumpy(std::move(levels.blevel_ns)),
+                    Widen(path));
 }
 
-std::pair<NumpyInts, int64_t> CutOrder(const Dag& dag, const Ints& order, const Ints& edge_ns,
-                                       int max_nodes, int64_t max_bytes, const Ints& bytes,
-                                       const Ints& label, const Ints& devices) {
-  const std::vector<int> labels = ToNarrow(label), nodes = ToNarrow(order);
-  const std::vector<uint64_t> bits = ToNarrow<uint64_t>(devices);
-  const graph::SegmentRules rules{max_nodes, max_bytes, View(bytes), labels, bits};
-  const graph::Segments segments =
+std::pair<std::vector<int>, int64_t> CutIntoSegments(const Dag& dag, const IntSequence& order,
+                                                     const IntSequence& edge_ns,
+                                                     const SegmentRules& given) {
+  const std::vector<int> nodes = ToNarrow(order);
+  const auto bytes = given.Get<Ints>("node_bytes");
+  const std::vector<int> labels = ToNarrow(given.Get<Ints>("label"));
+  const std::vector<uint64_t> bits = ToNarrow<uint64_t>(given.Get<Ints>("device_bits"));
+  const graph::SegmentRules rules{given.Get<int>("max_nodes"), given.Get<int64_t>("max_bytes"),
+                                  View(bytes), labels, bits};
+  graph::Segments found =
       Unlocked([&] { return graph::CutIntoSegments(dag, nodes, View(edge_ns), rules); });
-  return {Widen(segments.starts), segments.cut_ns};
+  return {std::move(found.starts), found.cut_ns};
 }
 
-std::tuple<NumpyInts, NumpyInts, NumpyInts, int> CutsOf(const Dag& dag) {
+Cuts FindCuts(const Dag& dag) {
   const graph::Cuts cuts = Unlocked([&] { return graph::FindCuts(dag); });
-  return {Widen(cuts.is_articulation), Widen(cuts.is_bridge), Widen(cuts.component),
-          cuts.num_components};
+  const auto bools = [](const std::vector<uint8_t>& flags) {
+    return nb::cast(Widen(flags)).attr("astype")("bool");
+  };
+  return Cuts::Of(bools(cuts.is_articulation), bools(cuts.is_bridge), Widen(cuts.component),
+                  cuts.num_components);
 }
 
-std::pair<NumpyInts, int64_t> CutIntoModules(const Dag& dag, const Ints& order, int max_channels,
-                                             int64_t target_nodes, int64_t min_nodes,
-                                             const Ints& is_allowed) {
-  const std::vector<uint8_t> allowed = ToNarrow<uint8_t>(is_allowed);
+std::pair<std::vector<int>, int64_t> CutIntoModules(const Dag& dag, const IntSequence& order,
+                                                    int max_channels, int64_t target_nodes,
+                                                    int64_t min_nodes,
+                                                    const std::optional<BoolArray>& is_allowed) {
+  std::vector<uint8_t> allowed(static_cast<size_t>(dag.num_nodes()), 1);
+  if (is_allowed) allowed.assign(is_allowed->data(), is_allowed->data() + is_allowed->size());
   const std::vector<int> nodes = ToNarrow(order);
   const graph::PrefixCutRules rules{max_channels, target_nodes, min_nodes, allowed};
-  const graph::PrefixCuts cuts =
-      Unlocked([&] { return graph::BalancedPrefixCuts(dag, nodes, rules); });
-  return {Widen(cuts.starts), cuts.cost};
+  graph::PrefixCuts found = Unlocked([&] { return graph::BalancedPrefixCuts(dag, nodes, rules); });
+  return {std::move(found.starts), found.cost};
 }
 
 /*! \brief A function of a graph alone, [num_nodes]. */
@@ -65,70 +79,89 @@ NumpyInts Nodes(const Dag& dag) {
   return Widen(Unlocked([&] { return kOf(dag); }));
 }
 
+void BindOrders(nb::class_<Dag>& dag) {
+  dag.def("breadth_first_order", &Nodes<&graph::BreadthFirstOrder>,
+          "M-TOPO of Celeritas: freed nodes go to the tail of the list.")
+      .def("depth_first_order", &Nodes<&graph::DepthFirstOrder>,
+           "DFS-TOPO of Celeritas: freed nodes go to the head of the list.")
+      .def(
+          "critical_path_order",
+          [](const Dag& self, const IntSequence& through_ns) {
+            return Widen(graph::CriticalPathOrder(self, View(through_ns)));
+          },
+          nb::arg("through_ns"),
+          "CPD-TOPO of Celeritas: as DFS-TOPO, the longest path (`Levels.through_ns`) first.")
+      .def("levels", &LevelsOf, nb::arg("node_ns"), nb::arg("edge_ns"),
+           "Return t-level, b-level and a critical path, for times of nodes and edges in ns.")
+      .def("cut_into_segments", &CutIntoSegments, nb::arg("order"), nb::arg("edge_ns"),
+           nb::arg("rules"), R"(
+Cut a topological order so that the edges between segments cost least.
+
+Returns
+-------
+Positions in `order` where segments begin, and the cost of the edges between segments in ns.
+)")
+      .def("balanced_prefix_cuts", &CutIntoModules, nb::arg("order"), nb::arg("max_channels"),
+           nb::arg("target_nodes"), nb::arg("min_nodes"), nb::arg("is_allowed") = nb::none(), R"(
+Cut a topological order into modules of about `target_nodes` that form a path.
+
+At most `max_channels` edges cross a cut and no edge crosses two. `is_allowed` tells for
+each position whether there may be a cut before it; None: everywhere.
+
+Returns
+-------
+Positions where modules begin, and the sum of (size - target_nodes)**2, which is least.
+)");
+}
+
 }  // namespace
 
 void BindGraph(nb::module_& module) {
-  nb::class_<Dag>(module, "Dag", "A directed graph; see src/graph/dag.h.")
-      .def(
-          "__init__",
-          [](Dag* self, const Ints& offsets, const Ints& successors) {
-            new (self) Dag(ToCsr(offsets, successors));
-          },
-          nb::arg("offsets"), nb::arg("successors"),
-          "Offsets [num_nodes + 1] into the successors [num_edges], ascending for each node.")
+  nb::class_<Dag> dag(module, "Dag", "The edges of a graph; see src/graph/dag.h.");
+  dag.def(
+         "__init__",
+         [](Dag* self, const Ints& offsets, const Ints& successors) {
+           new (self) Dag(ToCsr(offsets, successors));
+         },
+         nb::arg("offsets"), nb::arg("successors"),
+         "Offsets [num_nodes + 1] into the successors [num_edges], ascending for each node.")
       .def_prop_ro(
-          "offsets", [](const Dag& dag) { return Widen(dag.successors.offsets); },
+          "offsets", [](const Dag& self) { return Widen(self.successors.offsets); },
           nb::rv_policy::automatic, "[num_nodes + 1]")
       .def_prop_ro(
-          "successors", [](const Dag& dag) { return Widen(dag.successors.values); },
-          nb::rv_policy::automatic, "[num_edges]");
-  module.def(
-      "task_dag", [](const model::Problem& problem) { return Dag(problem.successors); },
-      nb::arg("problem"), "The tasks of a problem and the edges between them.");
-  module.def("find_cycle", &Nodes<&graph::FindCycle>, nb::arg("dag"),
-             "Nodes of one cycle in order, or none.");
-  module.def("strong_components", &Nodes<&graph::StrongComponents>, nb::arg("dag"),
-             "Component of each node, [num_nodes].");
-  module.def(
-      "edge_connected_components",
-      [](const Dag& dag, int k) {
-        return Widen(Unlocked([&] { return graph::EdgeConnectedComponents(dag, k); }));
-      },
-      nb::arg("dag"), nb::arg("k"),
-      "Component of each node, [num_nodes]: no cut of fewer than k edges parts one.");
-  module.def(
-      "quotient",
-      [](const Dag& dag, const Ints& group_of, int num_groups) {
-        return graph::Quotient(dag, ToNarrow(group_of), num_groups);
-      },
-      nb::arg("dag"), nb::arg("group_of"), nb::arg("num_groups"),
-      "The graph of groups; `group_of` [num_nodes].");
-  module.def("breadth_first_order", &Nodes<&graph::BreadthFirstOrder>, nb::arg("dag"),
-             "M-TOPO of Celeritas, [num_nodes].");
-  module.def("depth_first_order", &Nodes<&graph::DepthFirstOrder>, nb::arg("dag"),
-             "DFS-TOPO of Celeritas, [num_nodes].");
-  module.def(
-      "critical_path_order",
-      [](const Dag& dag, const Ints& through_ns) {
-        return Widen(graph::CriticalPathOrder(dag, View(through_ns)));
-      },
-      nb::arg("dag"), nb::arg("through_ns"),
-      "CPD-TOPO of Celeritas, [num_nodes]; `through_ns` [num_nodes], longest path through each.");
-  module.def("levels", &LevelsOf, nb::arg("dag"), nb::arg("node_ns"), nb::arg("edge_ns"),
-             "(t-level [num_nodes], b-level [num_nodes], nodes of a critical path), in ns.");
-  module.def("cut_into_segments", &CutOrder, nb::arg("dag"), nb::arg("order"), nb::arg("edge_ns"),
-             nb::arg("max_nodes"), nb::arg("max_bytes"), nb::arg("bytes"), nb::arg("label"),
-             nb::arg("devices"),
-             "(positions where segments begin, cost of the edges between them in ns); see "
-             "src/graph/breakpoints.h.");
-  module.def("find_cuts", &CutsOf, nb::arg("dag"),
-             "(is an articulation point [num_nodes], is a bridge [num_edges], component "
-             "[num_nodes], their number).");
-  module.def("balanced_prefix_cuts", &CutIntoModules, nb::arg("dag"), nb::arg("order"),
-             nb::arg("max_channels"), nb::arg("target_nodes"), nb::arg("min_nodes"),
-             nb::arg("is_allowed"),
-             "(positions where modules begin, sum of squares of their excess); see "
-             "src/graph/prefix_cuts.h.");
+          "heads", [](const Dag& self) { return Widen(self.successors.values); },
+          nb::rv_policy::automatic, "[num_edges]: where each edge leads to.")
+      .def_prop_ro("num_nodes", &Dag::num_nodes, "Number of nodes.")
+      .def_prop_ro("num_edges", &Dag::num_edges, "Number of edges.")
+      .def(
+          "cycle", [](const Dag& self) { return graph::FindCycle(self); },
+          "Return the nodes of one cycle in order; empty if there is none.")
+      .def(
+          "quotient_edges",
+          [](const Dag& self, const IntSequence& group_of, int num_groups) {
+            const Dag groups = graph::Quotient(self, ToNarrow(group_of), num_groups);
+            return std::pair(Widen(groups.successors.offsets), Widen(groups.successors.values));
+          },
+          nb::arg("group_of"), nb::arg("num_groups"), "Arguments of the graph of groups.")
+      .def("cuts", &FindCuts,
+           "Return articulation points, bridges and what is left without the bridges.")
+      .def(
+          "edge_connected_components",
+          [](const Dag& self, int k) {
+            return Widen(Unlocked([&] { return graph::EdgeConnectedComponents(self, k); }));
+          },
+          nb::arg("k"), R"(
+Return the component of each node, numbered by the lowest node inside.
+
+Two nodes share one if no cut of fewer than `k` edges parts them, the edges taken as
+undirected. O(k n m) at worst.
+)")
+      .def("strong_components", &Nodes<&graph::StrongComponents>, R"(
+Return the component of each node: two share one if each reaches the other.
+
+Edges between components lead to higher numbers. O(n + m).
+)");
+  BindOrders(dag);
 }
 
 }  // namespace heteroplace::bind

@@ -1,14 +1,20 @@
 // The list schedulers, and the means and ranks that they go by.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <iterator>
 #include <limits>
+#include <numeric>
+#include <optional>
+#include <tuple>
 
 #include "bind/bind.h"
 #include "bind/plans.h"
 #include "bind/poll_python.h"
+#include "graph/dag.h"
 #include "list/adjusting_placement.h"
 #include "list/batch_compositions.h"
 #include "list/batch_schedule.h"
@@ -30,6 +36,12 @@ namespace heteroplace::bind {
 
 namespace {
 
+using MeanGraph = Instance<"heteroplace.native.list.MeanGraph">;
+/*! \brief What comes next, what its device is chosen by, where it starts there. */
+using Parts = std::tuple<std::string, std::string, std::string>;
+/*! \brief For each task the devices to choose from. */
+using TaskDevices = std::vector<std::vector<int>>;
+
 void CheckAllowed(const model::Problem& problem) {
   for (int task = 0; task < problem.num_tasks; ++task) {
     if (problem.allowed[task].empty()) {
@@ -43,33 +55,34 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 /*! \brief Makes a plan within the memories, without the interpreter's lock, in some seconds. */
 template <typename MakePlan>
-PlanTuple PlanBy(const model::Problem& problem, double limit_s, const MakePlan& make_plan) {
+PlanObject PlanBy(const model::Problem& problem, double limit_s, const MakePlan& make_plan) {
   CheckAllowed(problem);
   const list::Watch watch = WatchFor(limit_s);
-  return ToTuple(problem, Unlocked([&] {
-                   return list::PlanWithinMemory(
-                       problem, [&](const auto& rule) { return make_plan(rule, watch); });
-                 }));
+  return ToPlan(problem, Unlocked([&] {
+                  return list::PlanWithinMemory(
+                      problem, [&](const auto& rule) { return make_plan(rule, watch); });
+                }));
 }
 
-PlanTuple PlanByParts(const model::Problem& problem, const std::string& priority,
-                      const std::string& choice, const std::string& insertion,
-                      const Ints& preferred, double limit_s) {
-  const list::ListParts parts = list::FindParts(priority, choice, insertion);
-  const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
-  if (mask.size() != static_cast<size_t>(problem.num_devices)) {
-    throw Error(ErrorKind::kGraph, "preferred devices do not match the devices");
+PlanObject PlanByParts(const model::Problem& problem, const Parts& parts, double limit_s,
+                       const std::optional<IntSequence>& devices) {
+  const list::ListParts by =
+      list::FindParts(std::get<0>(parts), std::get<1>(parts), std::get<2>(parts));
+  std::vector<uint8_t> is_preferred(static_cast<size_t>(problem.num_devices), !devices);
+  if (devices) {
+    for (int64_t device : View(*devices)) is_preferred.at(static_cast<size_t>(device)) = 1;
   }
   return PlanBy(problem, limit_s, [&](const auto& rule, const auto& watch) {
-    return list::PlanByParts(rule, parts, mask, watch);
+    return list::PlanByParts(rule, by, is_preferred, watch);
   });
 }
 
-PlanTuple PlanByEarliest(const model::Problem& problem, const Ints& offsets, const Ints& values,
-                         bool is_by_start, double limit_s) {
-  const list::Earliest by = is_by_start ? list::Earliest::kStart : list::Earliest::kFinish;
+PlanObject PlanByEarliest(const model::Problem& problem, const std::optional<TaskDevices>& given,
+                          list::Earliest by, double limit_s) {
   CheckAllowed(problem);
-  const model::Csr devices = ToCsr(offsets, values);
+  model::Csr devices;
+  for (const std::vector<int>& row : given.value_or(TaskDevices())) devices.AddRow(row);
+  if (!given) devices = problem.allowed;
   bool is_right = devices.num_rows() == problem.num_tasks;
   for (int task = 0; is_right && task < problem.num_tasks; ++task) {
     is_right = !devices[task].empty();
@@ -84,7 +97,7 @@ PlanTuple PlanByEarliest(const model::Problem& problem, const Ints& offsets, con
   });
 }
 
-PlanTuple PlanByMSct(const model::Problem& problem, const Ints& favourite, double limit_s) {
+PlanObject PlanByMSct(const model::Problem& problem, const IntSequence& favourite, double limit_s) {
   const std::vector<int> children = ToNarrow(favourite);
   bool is_right = children.size() == static_cast<size_t>(problem.num_tasks);
   for (int child : children) is_right = is_right && child >= -1 && child < problem.num_tasks;
@@ -94,53 +107,58 @@ PlanTuple PlanByMSct(const model::Problem& problem, const Ints& favourite, doubl
   });
 }
 
-PlanTuple PlanByMTopo(const model::Problem& problem, bool is_uniform) {
+PlanObject PlanByMTopo(const model::Problem& problem, bool is_uniform) {
   const list::TopoCap cap = is_uniform ? list::TopoCap::kUniform : list::TopoCap::kMemory;
   return PlanBy(problem, kNoLimit,
                 [&](const auto& rule, const auto&) { return list::MTopo(rule, cap); });
 }
 
-PlanTuple PlanByOrderPlace(const model::Problem& problem, const Ints& order) {
+PlanObject PlanByOrderPlace(const model::Problem& problem, const IntSequence& order) {
   const std::vector<int> tasks = ToOrder(problem, order);
   return PlanBy(problem, kNoLimit,
                 [&](const auto& rule, const auto&) { return list::OrderPlace(rule, tasks); });
 }
 
-PlanTuple PlanByAdjusting(const model::Problem& problem, const Ints& order, double limit_s) {
+PlanObject PlanByAdjusting(const model::Problem& problem, const IntSequence& order,
+                           double limit_s) {
   const std::vector<int> tasks = ToOrder(problem, order);
   return PlanBy(problem, limit_s, [&](const auto& rule, const auto& watch) {
     return list::AdjustingPlacement(rule, tasks, watch);
   });
 }
 
-PlanTuple PlanByPriority(const model::Problem& problem, const Ints& device,
-                         const Doubles& priority) {
+PlanObject PlanByPriority(const model::Problem& problem, const IntSequence& device,
+                          const Sequence<double>& priority) {
   const std::vector<int> devices = ToDevices(problem, device);
   if (priority.size() != devices.size()) {
     throw Error(ErrorKind::kGraph, "priorities do not match the tasks");
   }
-  return ToTuple(problem, list::ListSchedule(problem, devices, {priority.data(), priority.size()}));
+  return ToPlan(problem, list::ListSchedule(problem, devices, {priority.data(), priority.size()}));
 }
 
-PlanTuple EvaluateOrder(const model::Problem& problem, const Ints& device, const Ints& order) {
+PlanObject EvaluateOrder(const model::Problem& problem, const IntSequence& device,
+                         const IntSequence& order) {
   const std::vector<int> devices = ToDevices(problem, device);
   list::Evaluator evaluate(problem);
   evaluate(devices, ToOrder(problem, order), list::kNever);
-  return ToTuple(problem, evaluate.LatestPlan(devices));
+  return ToPlan(problem, evaluate.LatestPlan(devices));
 }
 
-Numpy<int64_t, nb::ndim<2>> MakespansOfMoves(const model::Problem& problem, const Ints& device,
-                                             const Ints& order, const Ints& moved) {
+Numpy<int64_t, nb::ndim<2>> MakespansOfMoves(const model::Problem& problem,
+                                             const IntSequence& device, const IntSequence& order,
+                                             const std::optional<IntSequence>& given) {
   const std::vector<int> devices = ToDevices(problem, device), tasks = ToOrder(problem, order);
-  std::vector<int> some;
-  for (size_t i = 0; i < moved.size(); ++i) {
-    if (moved.data()[i] < 0 || moved.data()[i] >= problem.num_tasks) {
+  std::vector<int> moved(static_cast<size_t>(problem.num_tasks));
+  std::iota(moved.begin(), moved.end(), 0);
+  if (given) moved = ToNarrow(*given);
+  for (int task : moved) {
+    if (task < 0 || task >= problem.num_tasks) {
       throw Error(ErrorKind::kGraph, "a moved task is none of the problem");
     }
-    some.push_back(static_cast<int>(moved.data()[i]));
   }
-  return ToNumpy<nb::ndim<2>>(Unlocked([&] { return list::WhatIf(problem, devices, tasks, some); }),
-                              static_cast<size_t>(problem.num_devices));
+  return ToNumpy<nb::ndim<2>>(
+      Unlocked([&] { return list::WhatIf(problem, devices, tasks, moved); }),
+      static_cast<size_t>(problem.num_devices));
 }
 
 std::vector<std::vector<std::pair<int, int>>> ListCompositions(const model::Problem& problem,
@@ -164,83 +182,155 @@ std::tuple<NumpyStepRows, NumpyInts, NumpyInts, int64_t, int64_t> PlanBatches(
           plan.violation};
 }
 
-std::tuple<NumpyInts, NumpyInts, NumpyInts, NumpyInts> MeanTimes(const model::Problem& problem) {
+MeanGraph MeanTimes(const model::Problem& problem) {
   list::MeanGraph graph = list::MakeMeanGraph(problem);
-  return {ToNumpy(std::move(graph.run_ns)), Widen(graph.dag.successors.offsets),
-          Widen(graph.dag.successors.values), ToNumpy(std::move(graph.transfer_ns))};
+  std::vector<int64_t> src;
+  for (int task = 0; task < problem.num_tasks; ++task) {
+    src.insert(src.end(), graph.dag.successors[task].size(), task);
+  }
+  return MeanGraph::Of(ToNumpy(std::move(graph.run_ns)), ToNumpy(std::move(src)),
+                       Widen(graph.dag.successors.values), ToNumpy(std::move(graph.transfer_ns)));
 }
 
 void BindSchedulers(nb::module_& module) {
-  module.def(
-      "plan_by_parts", &PlanByParts, nb::arg("problem"), nb::arg("priority"), nb::arg("choice"),
-      nb::arg("insertion"), nb::arg("preferred"), nb::arg("time_limit_s"),
-      "Plan by a list scheduler of three parts; see src/list/engine/list_parts.h. `preferred` "
-      "[num_devices]: 0 keeps a device for tasks that no preferred one can run.");
-  module.def(
-      "earliest", &PlanByEarliest, nb::arg("problem"), nb::arg("offsets"), nb::arg("values"),
-      nb::arg("is_by_start"), nb::arg("time_limit_s"),
-      "ETF, by finish, and m-ETF, by start; see src/list/engine/ready_queue.h. Offsets and values: "
-      "devices of each task to choose from.");
-  module.def("m_sct", &PlanByMSct, nb::arg("problem"), nb::arg("favourite"),
-             nb::arg("time_limit_s"),
-             "m-SCT; see src/list/m_sct.h. `favourite` [num_tasks]: a child, or -1.");
-  module.def("m_topo", &PlanByMTopo, nb::arg("problem"), nb::arg("is_uniform"),
-             "m-TOPO; see src/list/m_topo.h.");
-  module.def("order_place", &PlanByOrderPlace, nb::arg("problem"), nb::arg("order"),
-             "Order-Place; see src/list/order_place.h. `order` [num_tasks], topological.");
-  module.def("adjusting_placement", &PlanByAdjusting, nb::arg("problem"), nb::arg("order"),
-             nb::arg("time_limit_s"),
-             "Adjusting Placement; see src/list/adjusting_placement.h. `order` [num_tasks], "
-             "topological.");
-  module.def("list_schedule", &PlanByPriority, nb::arg("problem"), nb::arg("device"),
-             nb::arg("priority"),
-             "A placement [num_tasks], highest priority [num_tasks] first, into gaps.");
-  module.def("schedule_batches", &PlanBatches, nb::arg("problem"), nb::arg("num_items"),
-             nb::arg("rule"), nb::arg("time_limit_s"),
-             "Several items; see src/list/batch_schedule.h: (steps, offsets and values of their "
-             "items, makespan in ns, violation).");
+  module
+      .def("plan_by", &PlanByParts, nb::arg("native"), nb::arg("parts"),
+           nb::arg("time_limit_s") = kNoLimit, nb::arg("devices") = nb::none(), R"(
+Plan by a list scheduler of three parts; see `src/list/engine/list_parts.h`.
+
+Parameters
+----------
+devices
+    Those that are preferred: a task that none of them can run goes elsewhere. None: all.
+
+Raises
+------
+InfeasibleError
+    A task can run on no device.
+PlanError
+    There is no such part; the message lists them.
+)")
+      .def(
+          "etf",
+          [](const model::Problem& problem, const std::optional<TaskDevices>& devices,
+             double limit_s) {
+            return PlanByEarliest(problem, devices, list::Earliest::kFinish, limit_s);
+          },
+          nb::arg("native"), nb::arg("devices") = nb::none(), nb::arg("time_limit_s") = kNoLimit,
+          R"(
+Place the pair that finishes first, again and again; see `src/list/engine/ready_queue.h`.
+
+Parameters
+----------
+devices
+    For each task the devices to choose from, at least one; None: all that it may be on.
+
+Raises
+------
+GraphError
+    A task has no device, or one that it may not be on.
+)")
+      .def(
+          "m_etf",
+          [](const model::Problem& problem, double limit_s) {
+            return PlanByEarliest(problem, {}, list::Earliest::kStart, limit_s);
+          },
+          nb::arg("native"), nb::arg("time_limit_s") = kNoLimit,
+          "Place the pair that starts first, again and again; see "
+          "`src/list/engine/ready_queue.h`.")
+      .def("m_sct", &PlanByMSct, nb::arg("native"), nb::arg("favourite"),
+           nb::arg("time_limit_s") = kNoLimit, R"(
+As m-ETF, with devices that wait for favourite children; see `src/list/m_sct.h`.
+
+Parameters
+----------
+favourite
+    [num_tasks], the favourite child of each task; -1: none.
+)")
+      .def("m_topo", &PlanByMTopo, nb::arg("native"), nb::kw_only(), nb::arg("is_uniform"), R"(
+Fill memories in breadth-first order; see `src/list/m_topo.h`.
+
+Parameters
+----------
+is_uniform
+    Up to the mean load plus the largest task, not to the limit.
+)")
+      .def("order_place", &PlanByOrderPlace, nb::arg("native"), nb::arg("order"), R"(
+Fill memories in a topological order; see `src/list/order_place.h`.
+
+Raises
+------
+GraphError
+    `order` is not a topological order of all tasks.
+)")
+      .def("adjusting_placement", &PlanByAdjusting, nb::arg("native"), nb::arg("order"),
+           nb::arg("time_limit_s") = kNoLimit, R"(
+Stay on one device unless leaving pays; see `src/list/adjusting_placement.h`.
+
+Raises
+------
+GraphError
+    `order` is not a topological order of all tasks.
+)")
+      .def("list_schedule", &PlanByPriority, nb::arg("native"), nb::arg("placement"),
+           nb::arg("priority"),
+           "Schedule a placement, highest priority first, with insertion into gaps.");
 }
 
 }  // namespace
 
 void BindList(nb::module_& module) {
   BindSchedulers(module);
-  module.def("evaluate", &EvaluateOrder, nb::arg("problem"), nb::arg("device"), nb::arg("order"),
-             "The plan of a placement in a topological order, without gaps on units.");
-  module.def(
-      "what_if", &MakespansOfMoves, nb::arg("problem"), nb::arg("device"), nb::arg("order"),
-      nb::arg("moved"),
-      "Makespan in ns, [num_moved, num_devices], after moving each one of the tasks `moved`; "
-      "-1: it cannot be there.");
-  module.def("batch_compositions", &ListCompositions, nb::arg("problem"), nb::arg("task"),
-             nb::arg("num_items"),
-             "(device, size) of each batch of each way to serve all items of a task.");
-  module.def(
-      "unserved_tasks",
-      [](const model::Problem& problem, int num_items) {
-        return Widen(list::UnservedTasks(problem, num_items));
-      },
-      nb::arg("problem"), nb::arg("num_items"),
-      "Ids of the tasks that cannot serve so many items.");
-  module.def(
-      "upward_ranks",
-      [](const model::Problem& problem) { return ToNumpy(list::BatchRanks(problem, 1)); },
-      nb::arg("problem"), "Upward ranks (HEFT, equation 4) in ns, [num_tasks].");
-  module.def("mean_graph", &MeanTimes, nb::arg("problem"),
-             "(mean run ns [num_tasks], offsets and heads of the edges, mean transfer ns "
-             "[num_edges]).");
-  module.def(
-      "task_critical_path_order",
-      [](const model::Problem& problem) { return Widen(list::CriticalPathOrder(problem)); },
-      nb::arg("problem"), "CPD-TOPO of Celeritas (section 5.1) with mean times, [num_tasks].");
-  module.def(
-      "fastest_mapping",
-      [](const model::Problem& problem, const Ints& order) {
-        CheckAllowed(problem);
-        return Widen(list::FastestMapping(problem, ToOrder(problem, order)));
-      },
-      nb::arg("problem"), nb::arg("order"),
-      "MET: the fastest device with room for each task, in a topological order [num_tasks].");
+  module
+      .def("evaluate_order", &EvaluateOrder, nb::arg("native"), nb::arg("placement"),
+           nb::arg("order"),
+           "Schedule a placement, tasks in the given topological order, without gaps on units.")
+      .def("what_if", &MakespansOfMoves, nb::arg("native"), nb::arg("placement"), nb::arg("order"),
+           nb::arg("tasks") = nb::none(), R"(
+Makespan in ns after moving each one task (and its colocation group) to each device.
+
+[tasks, num_devices] of the given ones, None: of all; IMPOSSIBLE where it cannot be.
+)")
+      .def("schedule_batches", &PlanBatches, nb::arg("problem"), nb::arg("num_items"),
+           nb::arg("rule"), nb::arg("time_limit_s"),
+           "Several items; see src/list/batch_schedule.h: (steps, offsets and values of their "
+           "items, makespan in ns, violation).")
+      .def("batch_compositions", &ListCompositions, nb::arg("problem"), nb::arg("task"),
+           nb::arg("num_items"),
+           "(device, size) of each batch of each way to serve all items of a task.")
+      .def(
+          "unserved_tasks",
+          [](const model::Problem& problem, int num_items) {
+            return ToIntTuple(list::UnservedTasks(problem, num_items));
+          },
+          nb::arg("native"), nb::arg("items"),
+          "Return the tasks without `batch_compositions`, ascending; none of these is made.")
+      .def(
+          "upward_ranks",
+          [](const model::Problem& problem) { return ToNumpy(list::BatchRanks(problem, 1)); },
+          nb::arg("native"),
+          "Return the upward rank of each task in ns: means over all devices, [num_tasks].")
+      .def("mean_graph", &MeanTimes, nb::arg("native"),
+           "Return run and transfer times as HEFT averages them.")
+      .def(
+          "task_dag", [](const model::Problem& problem) { return graph::Dag(problem.successors); },
+          nb::arg("native"), "The tasks of a problem and the edges between them.")
+      .def(
+          "critical_path_order",
+          [](const model::Problem& problem) { return Widen(list::CriticalPathOrder(problem)); },
+          nb::arg("native"),
+          "Return the tasks in CPD-TOPO of Celeritas (section 5.1), by mean times.")
+      .def(
+          "fastest_mapping",
+          [](const model::Problem& problem, const IntSequence& order) {
+            CheckAllowed(problem);
+            return ToIntTuple(list::FastestMapping(problem, ToOrder(problem, order)));
+          },
+          nb::arg("native"), nb::arg("order"), R"(
+Return the fastest device with room for each task, in the given order.
+
+Every task needs an allowed device. A memory may still overflow where none had room.
+)");
 }
 
 }  // namespace heteroplace::bind

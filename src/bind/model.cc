@@ -19,7 +19,7 @@ void InitProblem(model::Problem* self, Ints run_ns, Ints device_memory, Ints uni
                  Ints tensor_bytes, Ints producer, Ints is_output, Ints read_offsets,
                  Ints read_values, Ints memory_bytes, Ints link_bandwidth, Ints link_latency_ns,
                  Ints link_resource_offsets, Ints link_resource_values, Ints route_offsets,
-                 Ints route_links, int host, std::optional<Ints> batch_sizes,
+                 Ints route_links, int host, bool frees_tensors, std::optional<Ints> batch_sizes,
                  std::optional<Ints> batch_run_ns, std::optional<Ints> measured_offsets,
                  std::optional<Ints> measured_bytes, std::optional<Ints> measured_ns,
                  std::optional<Ints> is_shared, std::optional<Ints> adds,
@@ -64,7 +64,7 @@ void InitProblem(model::Problem* self, Ints run_ns, Ints device_memory, Ints uni
     problem.values.buffer_bytes = ToWide(*buffer_bytes);
   }
   problem.Finish();
-  new (self) model::Problem(std::move(problem));
+  new (self) model::Problem(frees_tensors ? std::move(problem) : problem.Static());
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ void BindModel(nb::module_& module) {
            nb::arg("read_values"), nb::arg("memory_bytes"), nb::arg("link_bandwidth"),
            nb::arg("link_latency_ns"), nb::arg("link_resource_offsets"),
            nb::arg("link_resource_values"), nb::arg("route_offsets"), nb::arg("route_links"),
-           nb::arg("host"), nb::arg("batch_sizes") = nb::none(),
+           nb::arg("host"), nb::arg("frees_tensors"), nb::arg("batch_sizes") = nb::none(),
            nb::arg("batch_run_ns") = nb::none(), nb::arg("measured_offsets") = nb::none(),
            nb::arg("measured_bytes") = nb::none(), nb::arg("measured_ns") = nb::none(),
            nb::arg("is_shared") = nb::none(), nb::arg("adds") = nb::none(),
@@ -87,9 +87,11 @@ void BindModel(nb::module_& module) {
            nb::arg("named_values") = nb::none(), nb::arg("named_bytes") = nb::none(),
            nb::arg("buffer_of") = nb::none(), nb::arg("buffer_bytes") = nb::none(),
            "Lists of lists come as offsets and values; their meaning is in src/model/problem.h.")
-      .def_ro("counts_lifetimes", &model::Problem::counts_lifetimes,
-              "Some placement may be short of memory by the static rule.")
-      .def("by_static_rule", &model::Problem::Static, "The same by the static rule alone.");
+      .def_ro("counts_lifetimes", &model::Problem::counts_lifetimes, R"(
+Whether some placement may be short of memory by the static rule.
+
+Where none is, that rule says all about memory, and no plan is looked at by lifetime.
+)");
 }
 
 }  // namespace heteroplace::bind

@@ -2,17 +2,15 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "bind/arrays.h"
+#include "bind/values.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
 
 namespace heteroplace::bind {
 
-/*! \brief A plan as Python takes it: its steps, the makespan in ns, the violation. */
-using PlanTuple = std::tuple<NumpyStepRows, int64_t, int64_t>;
+using PlanObject = Instance<"heteroplace.native.core_problem.NativePlan">;
 
 inline NumpyStepRows ToRows(const model::Steps& steps) {
   std::vector<int64_t> rows;
@@ -23,8 +21,10 @@ inline NumpyStepRows ToRows(const model::Steps& steps) {
   return ToNumpy<nanobind::shape<-1, 4>>(std::move(rows), 4);
 }
 
-inline PlanTuple ToTuple(const model::Problem& problem, const model::NativePlan& plan) {
-  return {ToRows(model::ToSteps(problem, plan)), plan.makespan_ns, plan.violation};
+/*! \brief A plan for a problem that Python has. */
+inline PlanObject ToPlan(const model::Problem& problem, const model::NativePlan& plan) {
+  return PlanObject::Of(ToRows(model::ToSteps(problem, plan)), plan.makespan_ns, plan.violation,
+                        nanobind::find(problem).attr("cluster"));
 }
 
 /*! \brief Devices of the tasks of some placements, [num_placements][num_tasks], checked. */

@@ -24,7 +24,7 @@ namespace {
 using Solutions = std::vector<std::pair<Ints, Ints>>;
 
 using SearchTuple =
-    std::tuple<PlanTuple, int64_t, bool, std::vector<double>, int64_t, bool, double>;
+    std::tuple<PlanObject, int64_t, bool, std::vector<double>, int64_t, bool, double>;
 
 std::vector<search::InitialSolution> ToSolutions(const model::Problem& problem,
                                                  const Solutions& plans) {
@@ -68,7 +68,7 @@ class PlanSearch {
       return PollPython(progress, evaluations, best, bound);
     };
     search::SearchOutcome found = Unlocked([&] { return search_->Run(turn, solutions, hook); });
-    return {ToTuple(problem_, found.plan),
+    return {ToPlan(problem_, found.plan),
             found.evaluations,
             found.was_stopped,
             std::move(found.price),

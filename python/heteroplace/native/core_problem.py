@@ -85,7 +85,7 @@ class NativePlan:
         return [(src, dst) for src, dst in pairs]
 
 
-class NativeProblem:
+class NativeProblem(_core.Problem):
     """One graph, one cluster and the costs, as the core reads them. Immutable."""
 
     def __init__(
@@ -141,17 +141,16 @@ class NativeProblem:
         """[num_tensors]"""
         self.producer = ints([-1 if t.producer is None else t.producer for t in tensors])
         """[num_tensors], the task that makes it; -1: a model input."""
-        core = self._make_core(costs.batches)
-        self._core = core if frees_tensors else core.by_static_rule()
+        self._make_core(costs.batches, frees_tensors)
 
-    def _make_core(self, batches: Sequence[int]) -> _core.Problem:
+    def _make_core(self, batches: Sequence[int], frees_tensors: bool) -> None:
         graph, cluster = self.graph, self.cluster
         unit_offsets, unit_values = csr(cluster.unit_ids)
         read_offsets, read_values = task_reads(graph)
         resource_offsets, resource_values = csr(cluster.link_resources)
         is_output = np.zeros(len(graph.tensors), dtype=np.int64)
         is_output[list(graph.outputs)] = 1
-        return _core.Problem(
+        super().__init__(
             run_ns=self.run_ns.ravel(),
             device_memory=ints([device.memory for device in cluster.devices]),
             unit_offsets=unit_offsets,
@@ -174,6 +173,7 @@ class NativeProblem:
             host=-1 if cluster.host is None else cluster.host,
             batch_sizes=ints(batches),
             batch_run_ns=self.batch_run_ns.ravel() if len(batches) > 1 else None,
+            frees_tensors=frees_tensors,
             **measured_transfers(cluster),
             **shared_values(graph),
             **routed_buffers(graph),
@@ -182,19 +182,7 @@ class NativeProblem:
     @property
     def core(self) -> _core.Problem:
         """The same in the core, for other modules of `heteroplace.native`."""
-        return self._core
-
-    @property
-    def counts_lifetimes(self) -> bool:
-        """Whether some placement may be short of memory by the static rule.
-
-        Where none is, that rule says all about memory, and no plan is looked at by lifetime.
-        """
-        return self._core.counts_lifetimes
-
-    def native_plan(self, found: tuple[IntArray, int, int]) -> NativePlan:
-        """Return what the core found: (steps, makespan, violation)."""
-        return NativePlan(*found, self.cluster)
+        return self
 
     def placement(self, steps: Sequence[Step]) -> tuple[int, ...]:
         """Return the device of each task in `steps`."""

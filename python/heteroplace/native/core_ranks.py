@@ -9,22 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import heteroplace._core as _core
-from heteroplace._core import RankedExecutor
 from heteroplace.errors import ExecutionError
 from heteroplace.native.compiled_file import CompiledFile
 
-__all__ = [
-    "Group",
-    "RankedExecutor",
-    "end_mpi_at_exit",
-    "launched_ranks",
-    "mpi_transport",
-]
-
-
-def launched_ranks() -> int:
-    """Return how many ranks the launcher of this process has started; 1: there is none."""
-    return _core.launched_ranks()
+RankedExecutor = _core.RankedExecutor
+launched_ranks = _core.launched_ranks
 
 
 def mpi_transport(communicator: int | None = None, library: str = "") -> _core.Transport:

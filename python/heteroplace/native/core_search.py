@@ -123,9 +123,8 @@ class PlanSearch:
                 progress=progress,
             )
         )
-        plan = self._native.native_plan(found)
         return SearchReport(
-            plan,
+            found,
             evaluations,
             was_interrupted,
             tuple(prices),

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from heteroplace._core import Executor, RecordedTrace, Request
+import heteroplace._core as _core
 
-__all__ = [
-    "Executor",
-    "LoadedInstruction",
-    "PortSpec",
-    "PredictionCounts",
-    "RecordedTrace",
-    "Request",
-]
+Executor = _core.Executor
+Request = _core.Request
+RecordedTrace = _core.RecordedTrace
 
 
 class PortSpec(NamedTuple):
