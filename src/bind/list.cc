@@ -301,7 +301,7 @@ Makespan in ns after moving each one task (and its colocation group) to each dev
       .def(
           "unserved_tasks",
           [](const model::Problem& problem, int num_items) {
-            return ToIntTuple(list::UnservedTasks(problem, num_items));
+            return ToTuple(list::UnservedTasks(problem, num_items));
           },
           nb::arg("native"), nb::arg("items"),
           "Return the tasks without `batch_compositions`, ascending; none of these is made.")
@@ -324,7 +324,7 @@ Makespan in ns after moving each one task (and its colocation group) to each dev
           "fastest_mapping",
           [](const model::Problem& problem, const IntSequence& order) {
             CheckAllowed(problem);
-            return ToIntTuple(list::FastestMapping(problem, ToOrder(problem, order)));
+            return ToTuple(list::FastestMapping(problem, ToOrder(problem, order)));
           },
           nb::arg("native"), nb::arg("order"), R"(
 Return the fastest device with room for each task, in the given order.

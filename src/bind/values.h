@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <string>
@@ -39,14 +40,10 @@ struct Instance {
   }
 };
 
-using IntTuple = nanobind::typed<nanobind::tuple, int64_t, nanobind::ellipsis>;
-
 /*! \brief The values as a tuple. */
 template <typename T>
-IntTuple ToIntTuple(const std::vector<T>& values) {
-  nanobind::list items;
-  for (T value : values) items.append(value);
-  return IntTuple(nanobind::tuple(items));
+nanobind::typed<nanobind::tuple, T, nanobind::ellipsis> ToTuple(const std::vector<T>& values) {
+  return nanobind::tuple(nanobind::cast(values));
 }
 
 /*! \brief Numbers that Python passes as an array or as any iterable. */
@@ -77,9 +74,9 @@ struct type_caster<heteroplace::bind::Instance<kName>> {
 template <typename T>
 struct type_caster<heteroplace::bind::Sequence<T>> {
   static constexpr bool kIsInt = std::is_integral_v<T>;
-  NB_TYPE_CASTER(heteroplace::bind::Sequence<T>,
-                 const_name("collections.abc.Iterable[") + const_name<kIsInt>("int", "float") +
-                     const_name("]"))
+  NB_TYPE_CASTER(heteroplace::bind::Sequence<T>, const_name("collections.abc.Iterable[") +
+                                                     const_name<kIsInt>("int", "float") +
+                                                     const_name("]"))
 
   bool from_python(handle source, auto flags, cleanup_list* cleanup) noexcept {
     make_caster<typename Value::Array> array;

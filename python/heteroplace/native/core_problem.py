@@ -28,6 +28,7 @@ from heteroplace.native.core_arrays import (
     measured_transfers,
     routed_buffers,
     routes,
+    run_order,
     shared_values,
     task_reads,
 )
@@ -191,6 +192,12 @@ class NativeProblem(_core.Problem):
             if isinstance(step, Run):
                 devices[step.task] = step.device
         return tuple(devices)
+
+    def solution_of(self, plan: NativePlan | Sequence[Step]) -> tuple[IntArray, IntArray]:
+        """Return the device of each task, and the order of the tasks."""
+        if isinstance(plan, NativePlan):
+            return plan.devices(len(self.graph.tasks)), plan.order
+        return ints(self.placement(plan)), ints(run_order(plan))
 
     def plan(self, steps: Sequence[Step], origin: str) -> Plan:
         """Return the plan of `steps` for this graph and cluster."""
