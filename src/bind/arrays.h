@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
@@ -50,11 +51,12 @@ std::vector<T> ToNarrow(const Ints& array) {
   return values;
 }
 
+/*! \brief A list of lists as Python has it: offsets and values. */
+using Rows = std::pair<Ints, Ints>;
+
 /*! \brief A list of lists. Throws Error(kGraph) if the offsets do not fit the values. */
-inline model::Csr ToCsr(const Ints& offsets, const Ints& values) {
-  model::Csr csr;
-  csr.offsets = ToNarrow(offsets);
-  csr.values = ToNarrow(values);
+inline model::Csr ToCsr(const Rows& rows) {
+  model::Csr csr{ToNarrow(rows.first), ToNarrow(rows.second)};
   const std::vector<int>& ends = csr.offsets;
   if (ends.empty() || ends.front() != 0 || !std::is_sorted(ends.begin(), ends.end()) ||
       ends.back() != static_cast<int>(csr.values.size())) {

@@ -55,65 +55,135 @@ WeightsArray Weights(std::shared_ptr<const exec::WeightsMap> weights) {
   return WeightsArray(map.data(), {static_cast<size_t>(map.bytes())}, owner);
 }
 
+/*! \brief The same, of a file of which all is checked. */
+WeightsArray CheckedWeights(exec::CompiledFile& self) {
+  std::shared_ptr<const exec::WeightsMap> weights;
+  {
+    const WithoutGil unlocked;
+    self.Check();
+    weights = self.MapWeights();
+  }
+  return Weights(std::move(weights));
+}
+
+void Load(exec::CompiledFile& self, const std::string& libtvm_path, int host) {
+  Unlocked([&] { self.Load(); });
+  self.CheckHost(exec::LoadTvmAbi(libtvm_path), host);
+}
+
+void BindCompiledFile(nb::module_& module) {
+  using File = exec::CompiledFile;
+  nb::class_<File>(module, "CompiledFile", "A compiled file; see src/exec/file/compiled_file.h.")
+      .def("__init__", &MakeFile, nb::arg("path"), nb::arg("trusted_keys").none(),
+           "Open a file and read its texts; nothing is mapped.")
+      .def_prop_ro(
+          "program_bytes", [](const File& self) { return ToBytes(self.program_text()); },
+          "The program.")
+      .def_prop_ro(
+          "manifest_bytes", [](const File& self) { return ToBytes(self.manifest()); }, "JSON.")
+      .def("check", &File::Check, nb::call_guard<WithoutGil>(), R"(
+Check code and weights too, of which nothing is loaded.
+
+Raises
+------
+ArtifactError
+    They are damaged, or do not belong to the program.
+)")
+      .def("load", &Load, nb::arg("libtvm_path"), nb::arg("host") = 0, R"(
+Check all, make the private copy of the code and map the weights.
+
+Parameters
+----------
+host
+    Rank of the host that this process runs.
+
+Raises
+------
+ArtifactError
+    As `check`.
+ExecutionError
+    This processor or a GPU cannot run the code.
+)")
+      .def(
+          "missing",
+          [](const File& self, const std::string& libtvm_path, int host) {
+            return self.Missing(exec::LoadTvmAbi(libtvm_path), host);
+          },
+          nb::arg("libtvm_path"), nb::arg("host") = 0, R"(
+Say what it needs of the processor and of GPUs that is not here; empty: nothing.
+
+Parameters
+----------
+host
+    Rank of the host that this process runs.
+
+Raises
+------
+ArtifactError
+    The file has no such host.
+)")
+      .def_prop_ro("signer", &File::signer,
+                   "The public key that its signature is by, in hex; \"\": it is not signed.")
+      .def("check_signature", &File::CheckSignature, R"(
+Check that a signature is of this content and by `signer`, whoever that is.
+
+Raises
+------
+ArtifactError
+    It is not.
+ExecutionError
+    There is no library for signatures.
+)")
+      .def(
+          "source", [](const File& self) { return ToBytes(self.Source()); }, R"(
+Return the Relay module that it was made from (`relay/source.py`); empty: none.
+
+Raises
+------
+ArtifactError
+    It is damaged.
+)")
+      .def("checked_weights", &CheckedWeights, nb::rv_policy::automatic, R"(
+Check all, and return the weights where they are mapped; the code is not loaded.
+
+Raises
+------
+ArtifactError
+    As `check`.
+ExecutionError
+    The system cannot map them.
+)")
+      .def_prop_ro("code_path", &File::code_path,
+                   "What loaders take, as long as this object lives. After `load`.")
+      .def_prop_ro(
+          "weights", [](const File& self) { return Weights(self.weights()); },
+          nb::rv_policy::automatic,
+          "The weights where they are mapped, as long as the array lives. After `load`.");
+}
+
 }  // namespace
 
 void BindFile(nb::module_& module) {
-  nb::class_<exec::CompiledFile>(module, "CompiledFile",
-                                 "A compiled file; see src/exec/file/compiled_file.h.")
-      .def("__init__", &MakeFile, nb::arg("path"), nb::arg("trusted_keys").none(),
-           "Open a file and read its texts; nothing is mapped.")
-      .def("check", &exec::CompiledFile::Check, nb::call_guard<WithoutGil>(),
-           "Check code and weights too.")
-      .def("load", &exec::CompiledFile::Load, nb::call_guard<WithoutGil>(),
-           "Check all, copy the code and map the weights.")
-      .def(
-          "missing",
-          [](const exec::CompiledFile& self, const std::string& libtvm_path, int host) {
-            return self.Missing(exec::LoadTvmAbi(libtvm_path), host);
-          },
-          nb::arg("libtvm_path"), nb::arg("host"),
-          "What it needs on a host of processor and GPUs that is not here.")
-      .def("check_signature", &exec::CompiledFile::CheckSignature,
-           "Check that a signature is of this content.")
-      .def("signer", &exec::CompiledFile::signer, "Public key, hexadecimal; '': not signed.")
-      .def(
-          "source", [](const exec::CompiledFile& self) { return ToBytes(self.Source()); },
-          "The Relay module that it was made from, bytes; empty: it has none.")
-      .def(
-          "checked_weights",
-          [](exec::CompiledFile& self) {
-            std::shared_ptr<const exec::WeightsMap> weights;
-            {
-              const WithoutGil unlocked;
-              self.Check();
-              weights = self.MapWeights();
-            }
-            return Weights(std::move(weights));
-          },
-          nb::rv_policy::automatic, "Check all and map the weights; the code is not loaded.")
-      .def(
-          "check_host",
-          [](const exec::CompiledFile& self, const std::string& libtvm_path, int host) {
-            self.CheckHost(exec::LoadTvmAbi(libtvm_path), host);
-          },
-          nb::arg("libtvm_path"), nb::arg("host"),
-          "Check that processor and GPUs can run the code of a host.")
-      .def_prop_ro(
-          "program_text",
-          [](const exec::CompiledFile& self) { return ToBytes(self.program_text()); },
-          "The program, bytes.")
-      .def_prop_ro(
-          "manifest", [](const exec::CompiledFile& self) { return ToBytes(self.manifest()); },
-          "JSON, bytes.")
-      .def_prop_ro("code_path", &exec::CompiledFile::code_path,
-                   "What loaders take, as long as the object lives. After `load`.")
-      .def_prop_ro(
-          "weights", [](const exec::CompiledFile& self) { return Weights(self.weights()); },
-          nb::rv_policy::automatic, "The mapped weights, uint8. After `load`.");
-  nb::class_<exec::SealedCode>(module, "SealedCode",
-                               "A library of kernels in memory; see src/exec/file/sealed_code.h.")
-      .def("__init__", &MakeSealedCode, nb::arg("name"), nb::arg("image"), "Copy a library.")
-      .def_prop_ro("path", &exec::SealedCode::path, "What loaders take.");
+  BindCompiledFile(module);
+  nb::class_<exec::SealedCode>(module, "SealedCode", nb::is_weak_referenceable(),
+                               "A library of kernels, as memory which loaders take by a path.")
+      .def("__init__", &MakeSealedCode, nb::arg("name"), nb::arg("image"), R"(
+Copy a library.
+
+Parameters
+----------
+name
+    What it is, for messages.
+image
+    The shared library.
+
+Raises
+------
+ExecutionError
+    The system has no memory for it.
+)")
+      .def_prop_ro("path", &exec::SealedCode::path,
+                   "What loaders take, as long as this object lives.");
   module.def(
       "sign_tail",
       [](const nb::bytes& key_path, const nb::bytes& tail) {
@@ -123,7 +193,8 @@ void BindFile(nb::module_& module) {
   module.def("known_features", &exec::KnownFeatures,
              "Names of the features of processors that code may need.");
   module.def("present_features", &exec::PresentFeatures, "Those that this processor has.");
-  module.def("machine_name", &exec::MachineName, "As in the needs of a file.");
+  module.def("machine_name", &exec::MachineName,
+             "Return the name of machines like this one, as in the needs of a file.");
 }
 
 }  // namespace heteroplace::bind

@@ -121,7 +121,7 @@ void BindGraph(nb::module_& module) {
   dag.def(
          "__init__",
          [](Dag* self, const Ints& offsets, const Ints& successors) {
-           new (self) Dag(ToCsr(offsets, successors));
+           new (self) Dag(ToCsr({offsets, successors}));
          },
          nb::arg("offsets"), nb::arg("successors"),
          "Offsets [num_nodes + 1] into the successors [num_edges], ascending for each node.")

@@ -32,11 +32,50 @@ std::vector<std::string> FindAlgorithms(const std::string& libtvm_path, int devi
 }  // namespace
 
 void BindLibraryKernels(nb::module_& module) {
-  module.def("library_version", &LibraryVersion, nb::arg("libtvm_path"), nb::arg("library"),
-             "Version of cublaslt or cudnn, as 120903 for 12.9.3.");
+  module.def("library_version", &LibraryVersion, nb::arg("libtvm_path"), nb::arg("library"), R"(
+Return the version of a library, as 120903 for 12.9.3.
+
+Parameters
+----------
+library
+    "cublaslt" or "cudnn".
+
+Raises
+------
+ExecutionError
+    There is no cuBLASLt of CUDA 12 or 13, no cuDNN 9, or TVM has no CUDA.
+ArtifactError
+    `library` is none of them.
+)");
   module.def("library_algorithms", &FindAlgorithms, nb::arg("libtvm_path"), nb::arg("device"),
-             nb::arg("kernel"), nb::arg("max_workspace_bytes"), nb::arg("max_count"),
-             "The kernel with each algorithm that its library offers on a CUDA device.");
+             nb::arg("kernel"), nb::arg("max_workspace_bytes"), nb::arg("max_count"), R"(
+Return a kernel with each algorithm that its library offers, likely ones first.
+
+Parameters
+----------
+libtvm_path
+    Of the TVM in use.
+device
+    Ordinal of a GPU.
+kernel
+    Symbol without an algorithm (`src/exec/devices/libraries/library_kernel.h`).
+max_workspace_bytes
+    That an algorithm may need.
+max_count
+    Of algorithms.
+
+Returns
+-------
+list of str
+    Symbols; empty: the library cannot compute the kernel there.
+
+Raises
+------
+ArtifactError
+    `kernel` is none.
+ExecutionError
+    There is no such library or device, or it fails.
+)");
 }
 
 }  // namespace heteroplace::bind

@@ -46,8 +46,8 @@ std::shared_ptr<exec::Group> Meet(std::shared_ptr<exec::Transport> transport, do
   });
 }
 
-std::shared_ptr<exec::Transport> MpiTransport(const std::string& library,
-                                              std::optional<uintptr_t> communicator) {
+std::shared_ptr<exec::Transport> MpiTransport(std::optional<uintptr_t> communicator,
+                                              const std::string& library) {
   exec::MpiOptions options;
   options.library = library;
   options.communicator = communicator;
@@ -168,10 +168,27 @@ void BindGroup(nb::module_& module) {
              "The group of this rank; all ranks.");
   module.def("launched_ranks", &exec::LaunchedRanks,
              "How many ranks the launcher of this process has started; 1: there is none.");
-  module.def("mpi_transport", &MpiTransport, nb::arg("library"),
-             nb::arg("communicator").none() = nb::none(), "Messages by MPI; all ranks.");
-  module.def("end_mpi_at_exit", &exec::EndMpiAtExit,
-             "End MPI, which its beginner leaves open, but not in children of this process.");
+  module.def("mpi_transport", &MpiTransport, nb::arg("communicator") = nb::none(),
+             nb::arg("library") = "", R"(
+Return this rank's transport by MPI; all ranks call it.
+
+Parameters
+----------
+communicator
+    MPI's handle of the ranks' communicator; None: all that the launcher has started.
+library
+    Path of the MPI library; "": the one of this process, else of the launcher.
+
+Raises
+------
+ExecutionError
+    No library, one that is refused, or what MPI says.
+)");
+  module.def("end_mpi_at_exit", &exec::EndMpiAtExit, R"(
+End MPI when this process ends, which whoever began it leaves open, but not in a child.
+
+After `mpi_transport`.
+)");
 }
 
 }  // namespace

@@ -8,19 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 import heteroplace._core as _core
 from heteroplace.argument_checks import check_path
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.manifest import Manifest
 
+SealedCode = _core.SealedCode
+machine_name = _core.machine_name
+
 SIGNATURE_BYTES = 96
 """Of a public key and a signature (`kSignatureBytes` in src/exec/file/signature.h)."""
 
 
-class CompiledFile:
+class CompiledFile(_core.CompiledFile):
     """An open compiled file; its texts are read, and agree with their digests.
 
     All is read through one descriptor: a file that is replaced meanwhile is the old one or the new
@@ -51,8 +51,8 @@ class CompiledFile:
         """Its path as it was given, for messages."""
         keys = None if trusted_keys is None else _key_paths(trusted_keys)
         try:
-            self._core = _core.CompiledFile(os.fsencode(path), keys)
-            self.program_text = self._core.program_text.decode()
+            super().__init__(os.fsencode(path), keys)
+            self.program_text = self.program_bytes.decode()
         except UnicodeError as err:
             shown = ascii(self.path)
             raise ArtifactError(f"{shown}: a path or a program that is no text ({err})") from err
@@ -65,124 +65,7 @@ class CompiledFile:
         ArtifactError
             The manifest is damaged.
         """
-        return Manifest.from_json(self._core.manifest, self.program_text, self.path)
-
-    def check(self) -> None:
-        """Check code and weights too, of which nothing is loaded.
-
-        Raises
-        ------
-        ArtifactError
-            They are damaged, or do not belong to the program.
-        """
-        self._core.check()
-
-    def load(self, libtvm_path: str, host: int = 0) -> None:
-        """Check all, make the private copy of the code and map the weights.
-
-        Parameters
-        ----------
-        host
-            Rank of the host that this process runs.
-
-        Raises
-        ------
-        ArtifactError
-            As `check`.
-        ExecutionError
-            This processor or a GPU cannot run the code.
-        """
-        self._core.load()
-        self._core.check_host(libtvm_path, host)
-
-    def missing(self, libtvm_path: str, host: int = 0) -> list[str]:
-        """Say what it needs of the processor and of GPUs that is not here; empty: nothing.
-
-        Parameters
-        ----------
-        host
-            Rank of the host that this process runs.
-
-        Raises
-        ------
-        ArtifactError
-            The file has no such host.
-        """
-        return list(self._core.missing(libtvm_path, host))
-
-    @property
-    def signer(self) -> str:
-        """The public key that its signature is by, in hex; "": it is not signed."""
-        return self._core.signer()
-
-    def check_signature(self) -> None:
-        """Check that a signature is of this content and by `signer`, whoever that is.
-
-        Raises
-        ------
-        ArtifactError
-            It is not.
-        ExecutionError
-            There is no library for signatures.
-        """
-        self._core.check_signature()
-
-    def source(self) -> bytes:
-        """Return the Relay module that it was made from (`relay/source.py`); empty: none.
-
-        Raises
-        ------
-        ArtifactError
-            It is damaged.
-        """
-        return self._core.source()
-
-    def checked_weights(self) -> npt.NDArray[np.uint8]:
-        """Check all, and return the weights where they are mapped; the code is not loaded.
-
-        Raises
-        ------
-        ArtifactError
-            As `check`.
-        ExecutionError
-            The system cannot map them.
-        """
-        return self._core.checked_weights()
-
-    @property
-    def code_path(self) -> str:
-        """What loaders take, as long as this object lives. After `load`."""
-        return self._core.code_path
-
-    @property
-    def weights(self) -> npt.NDArray[np.uint8]:
-        """The weights where they are mapped, as long as the array lives. After `load`."""
-        return self._core.weights
-
-
-class SealedCode:
-    """A library of kernels, as memory which loaders take by a path.
-
-    Parameters
-    ----------
-    name
-        What it is, for messages.
-    image
-        The shared library.
-
-    Raises
-    ------
-    ExecutionError
-        The system has no memory for it.
-    """
-
-    def __init__(self, name: str, image: bytes) -> None:
-        self._core = _core.SealedCode(name, image)
-
-    @property
-    def path(self) -> str:
-        """What loaders take, as long as this object lives."""
-        return self._core.path
+        return Manifest.from_json(self.manifest_bytes, self.program_text, self.path)
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
@@ -222,11 +105,6 @@ def _key_paths(keys: Sequence[str | os.PathLike[str]]) -> list[bytes]:
             f"trusted_keys is {os.fspath(keys)!r}; expected a list of files of public keys"
         )
     return [os.fsencode(key) for key in keys]
-
-
-def machine_name() -> str:
-    """Return the name of machines like this one, as in the needs of a file."""
-    return _core.machine_name()
 
 
 def known_features() -> frozenset[str]:

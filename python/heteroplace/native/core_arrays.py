@@ -16,6 +16,8 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Run, Step
 
 IntArray = npt.NDArray[np.int64]
+IntRows = tuple[IntArray, IntArray]
+"""A list of lists: offsets and values."""
 
 IMPOSSIBLE = NO_TIME
 """In `NativeProblem.run_ns` and `what_if`: the task cannot be there."""
@@ -40,7 +42,7 @@ def ints(values: Sequence[int] | IntArray) -> IntArray:
         ) from err
 
 
-def task_reads(graph: TaskGraph) -> tuple[IntArray, IntArray]:
+def task_reads(graph: TaskGraph) -> IntRows:
     """Offsets and values of the tensors that each task reads, ascending."""
     consumers = [tensor.consumers for tensor in graph.tensors]
     readers = ints(list(chain.from_iterable(consumers)))
@@ -51,7 +53,7 @@ def task_reads(graph: TaskGraph) -> tuple[IntArray, IntArray]:
     return offsets, tensors[np.argsort(readers, kind="stable")]
 
 
-def csr(rows: Iterable[Sequence[int]]) -> tuple[IntArray, IntArray]:
+def csr(rows: Iterable[Sequence[int]]) -> IntRows:
     """Offsets and values of a list of lists."""
     offsets: list[int] = [0]
     values: list[int] = []
@@ -76,45 +78,46 @@ def routes(cluster: Cluster) -> list[tuple[int, ...]]:
     return ways
 
 
-def measured_transfers(cluster: Cluster) -> dict[str, IntArray]:
-    """Return the points of `Link.measured` as arguments of the core; {} if there are none."""
+def measured_transfers(cluster: Cluster) -> tuple[IntArray, IntArray, IntArray] | None:
+    """Return the points of `Link.measured`: offsets, bytes and times; None if there are none."""
     points = [link.measured for link in cluster.links]
     if not any(points):
-        return {}
-    return {
-        "measured_offsets": ints(np.cumsum([0, *map(len, points)])),
-        "measured_bytes": ints([num_bytes for row in points for num_bytes, _ in row]),
-        "measured_ns": ints([time_ns for row in points for _, time_ns in row]),
-    }
+        return None
+    return (
+        ints(np.cumsum([0, *map(len, points)])),
+        ints([num_bytes for row in points for num_bytes, _ in row]),
+        ints([time_ns for row in points for _, time_ns in row]),
+    )
 
 
-def shared_values(graph: TaskGraph) -> dict[str, IntArray]:
-    """Return what items and tasks share as arguments of the core; {} if they share nothing."""
+def shared_values(
+    graph: TaskGraph,
+) -> tuple[IntArray, IntArray, IntArray, IntRows, IntArray] | None:
+    """Return what items and tasks share as `src/model/shared_values.h` says; None: nothing."""
     if not graph.has_shared_values:
-        return {}
+        return None
     ids: dict[str, int] = {}
     names = [[name for name, _ in task.weights] for task in graph.tasks]
     sizes = {name: num_bytes for task in graph.tasks for name, num_bytes in task.weights}
-    offsets, values = csr([ids.setdefault(name, len(ids)) for name in row] for row in names)
-    return {
-        "is_shared": ints([tensor.shared for tensor in graph.tensors]),
-        "adds": ints([task.adds for task in graph.tasks]),
-        "state_of": ints([graph.state_of.get(t, -1) for t in range(len(graph.tensors))]),
-        "named_offsets": offsets,
-        "named_values": values,
-        "named_bytes": ints([sizes[name] for name in ids]),
-    }
+    weights = csr([ids.setdefault(name, len(ids)) for name in row] for row in names)
+    return (
+        ints([tensor.shared for tensor in graph.tensors]),
+        ints([task.adds for task in graph.tasks]),
+        ints([graph.state_of.get(t, -1) for t in range(len(graph.tensors))]),
+        weights,
+        ints([sizes[name] for name in ids]),
+    )
 
 
-def routed_buffers(graph: TaskGraph) -> dict[str, IntArray]:
-    """Return the routed buffers as arguments of the core; {} if there are none."""
+def routed_buffers(graph: TaskGraph) -> tuple[IntArray, IntArray] | None:
+    """Return the routed buffer of each tensor, -1: none, and their bytes; None: there are none."""
     if not graph.buffers:
-        return {}
+        return None
     ids = {name: index for index, (name, _) in enumerate(graph.buffers)}
-    return {
-        "buffer_of": ints([-1 if t.buffer is None else ids[t.buffer] for t in graph.tensors]),
-        "buffer_bytes": ints([num_bytes for _, num_bytes in graph.buffers]),
-    }
+    return (
+        ints([-1 if t.buffer is None else ids[t.buffer] for t in graph.tensors]),
+        ints([num_bytes for _, num_bytes in graph.buffers]),
+    )
 
 
 def group_ids(graph: TaskGraph) -> tuple[int, ...]:

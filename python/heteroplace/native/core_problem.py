@@ -146,38 +146,31 @@ class NativeProblem(_core.Problem):
 
     def _make_core(self, batches: Sequence[int], frees_tensors: bool) -> None:
         graph, cluster = self.graph, self.cluster
-        unit_offsets, unit_values = csr(cluster.unit_ids)
-        read_offsets, read_values = task_reads(graph)
-        resource_offsets, resource_values = csr(cluster.link_resources)
         is_output = np.zeros(len(graph.tensors), dtype=np.int64)
         is_output[list(graph.outputs)] = 1
         super().__init__(
             run_ns=self.run_ns.ravel(),
             device_memory=ints([device.memory for device in cluster.devices]),
-            unit_offsets=unit_offsets,
-            unit_values=unit_values,
+            device_units=csr(cluster.unit_ids),
             weight_bytes=self.weight_bytes,
             workspace_bytes=self.workspace_bytes,
             task_group=ints(self.task_group),
             tensor_bytes=self.tensor_bytes,
             producer=self.producer,
             is_output=is_output,
-            read_offsets=read_offsets,
-            read_values=read_values,
+            task_reads=task_reads(graph),
             memory_bytes=ints([memory.bytes for memory in cluster.memories]),
             link_bandwidth=ints([link.bytes_per_second for link in cluster.links]),
             link_latency_ns=ints([link.latency_ns for link in cluster.links]),
-            link_resource_offsets=resource_offsets,
-            link_resource_values=resource_values,
-            route_offsets=self.routes[0],
-            route_links=self.routes[1],
+            link_resources=csr(cluster.link_resources),
+            route_links=self.routes,
             host=-1 if cluster.host is None else cluster.host,
             batch_sizes=ints(batches),
             batch_run_ns=self.batch_run_ns.ravel() if len(batches) > 1 else None,
+            measured=measured_transfers(cluster),
+            shared=shared_values(graph),
+            buffers=routed_buffers(graph),
             frees_tensors=frees_tensors,
-            **measured_transfers(cluster),
-            **shared_values(graph),
-            **routed_buffers(graph),
         )
 
     @property

@@ -14,32 +14,8 @@ from heteroplace.native.compiled_file import CompiledFile
 
 RankedExecutor = _core.RankedExecutor
 launched_ranks = _core.launched_ranks
-
-
-def mpi_transport(communicator: int | None = None, library: str = "") -> _core.Transport:
-    """Return this rank's transport by MPI; all ranks call it.
-
-    Parameters
-    ----------
-    communicator
-        MPI's handle of the ranks' communicator; None: all that the launcher has started.
-    library
-        Path of the MPI library; "": the one of this process, else of the launcher.
-
-    Raises
-    ------
-    ExecutionError
-        No library, one that is refused, or what MPI says.
-    """
-    return _core.mpi_transport(library, communicator)
-
-
-def end_mpi_at_exit() -> None:
-    """End MPI when this process ends, which whoever began it leaves open, but not in a child.
-
-    After `mpi_transport`.
-    """
-    _core.end_mpi_at_exit()
+mpi_transport = _core.mpi_transport
+end_mpi_at_exit = _core.end_mpi_at_exit
 
 
 class Group:
@@ -118,6 +94,5 @@ class Group:
             On all ranks: who has another file, version or option, or that there are too few or too
             many.
         """
-        core = None if file is None else file._core
-        names = self.core.agree_on_file(path, core, fault, ",".join(hosts), max_in_flight)
+        names = self.core.agree_on_file(path, file, fault, ",".join(hosts), max_in_flight)
         return tuple(names)

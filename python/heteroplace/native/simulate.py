@@ -23,14 +23,22 @@ from heteroplace.model.memory_use.weight_room import room_parts
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of, guard_of
 from heteroplace.model.routed.decision import Decision
 from heteroplace.model.step_values import collective_step_ns, makes, occupied, reads, step_ns
-from heteroplace.native.core_arrays import COLLECTIVE, COPY, GUARDED, RUN, IntArray, csr, ints
+from heteroplace.native.core_arrays import (
+    COLLECTIVE,
+    COPY,
+    GUARDED,
+    RUN,
+    IntArray,
+    IntRows,
+    csr,
+    ints,
+)
 from heteroplace.native.core_limits import check_items
 from heteroplace.native.core_problem import NativePlan, NativeProblem
 
 _ONLY_FIRST = frozenset({(0,)})
-_Values = tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]
-"""Of some steps: what they read and make, their devices, and what they occupy, each as offsets and
-values."""
+_Values = tuple[IntRows, IntRows, IntRows, IntRows]
+"""Of some steps: what they read and make, their devices, and what they occupy."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +139,8 @@ class Simulation:
             native = self._native
             check_items(self._items, native.longest_ns, native.max_bytes, sum(times))
         arrays = None if self._values is None else (*self._values, ints(times))
-        members = *self._links, *self._members
-        core = self._native.core
-        return _times(_core.simulate(core, self._rows, *members, self._items, arrays, self._loads))
+        members = self._links, self._members
+        return _core.simulate(self._native, self._rows, *members, self._items, arrays, self._loads)
 
     def _explicit_ns(self, decision: Decision | None) -> list[int]:
         """How long explicit steps take. Of a guarded one only its own router counts."""
@@ -189,14 +196,14 @@ def _explicit_values(native: NativeProblem, steps: Sequence[Step]) -> _Values:
             raise PlanError("a collective is faulty; check_plan lists all faults")
     rooms = room_parts(steps, cluster, len(cluster.resources))
     return (
-        *csr([tuple(chain.from_iterable(reads(graph, cluster, step))) for step in steps]),
-        *csr([tuple(chain.from_iterable(makes(graph, cluster, step))) for step in steps]),
-        *csr([devices_of(step) for step in steps]),
-        *csr([(*occupied(graph, cluster, step), *r) for step, r in zip(steps, rooms, strict=True)]),
+        csr([tuple(chain.from_iterable(reads(graph, cluster, step))) for step in steps]),
+        csr([tuple(chain.from_iterable(makes(graph, cluster, step))) for step in steps]),
+        csr([devices_of(step) for step in steps]),
+        csr([(*occupied(graph, cluster, step), *r) for step, r in zip(steps, rooms, strict=True)]),
     )
 
 
-def _loads(steps: Sequence[Step]) -> tuple[IntArray, IntArray, IntArray] | None:
+def _loads(steps: Sequence[Step]) -> tuple[IntRows, IntArray] | None:
     """Task and memory of all weights that explicit steps bring, and of those that are kept; None:
     no step is a load."""
     loads = [step for step in steps if isinstance(step, Load)]
@@ -209,7 +216,7 @@ def _loads(steps: Sequence[Step]) -> tuple[IntArray, IntArray, IntArray] | None:
         else []
         for step in steps
     ]
-    return *csr(brought), ints(list(chain.from_iterable(kept)))
+    return csr(brought), ints(list(chain.from_iterable(kept)))
 
 
 def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:
@@ -230,7 +237,7 @@ def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:
     within = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
     values = links[np.repeat(offsets[pairs], lengths) + within]
     rows = np.ascontiguousarray(plan.rows)
-    return _times(_core.simulate(native.core, rows, ends, values, *csr(()), 1))
+    return _core.simulate(native, rows, (ends, values), csr(()), 1)
 
 
 def native_plan_of(
@@ -267,11 +274,3 @@ def _explicit_row(step: Step, position: int) -> tuple[int, int, int, int]:
     if isinstance(step, Collective):
         return COLLECTIVE, step.task, position, -1
     return GUARDED, step.task if isinstance(step, Run) else -1, position, -1
-
-
-def _times(
-    found: tuple[IntArray, IntArray, int, IntArray, IntArray, IntArray, IntArray, IntArray],
-) -> StepTimes:
-    start_ns, finish_ns, makespan_ns, *memories = found
-    used, held, peak, at_ns, at_step = (tuple(memory.tolist()) for memory in memories)
-    return StepTimes(start_ns, finish_ns, makespan_ns, used, held, peak, at_ns, at_step)

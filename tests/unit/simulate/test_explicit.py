@@ -327,11 +327,11 @@ def test_the_core_refuses_collectives_that_do_not_exist() -> None:
         (empty, (one, np.array([9])), 1),
         (empty, empty, -1),
     ):
-        arrays = (*reads, *empty, *devices, *empty, np.array([time_ns], dtype=np.int64))
+        arrays = (reads, empty, devices, empty, np.array([time_ns], dtype=np.int64))
         with pytest.raises(PlanError, match="names an id that does not exist"):
-            _core.simulate(native.core, rows, *empty, *nothing, 1, arrays)
+            _core.simulate(native, rows, empty, nothing, 1, arrays)
     with pytest.raises(PlanError, match="step 0 has an id that does not exist"):
-        _core.simulate(native.core, rows, *empty, *nothing, 1)
+        _core.simulate(native, rows, empty, nothing, 1)
 
 
 def test_times_of_collectives_are_limited_like_all_others() -> None:
