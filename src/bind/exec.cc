@@ -17,26 +17,27 @@ namespace heteroplace::bind {
 
 namespace {
 
+using LoadedInstruction = Instance<"heteroplace.native.execute.LoadedInstruction">;
+
 /*! \brief Every instruction, of all ranks, in the order of the times. */
-nb::tuple DescribeInstructions(const LoadedExecutor& self) {
+auto DescribeInstructions(const LoadedExecutor& self) {
   const exec::Program& program = self.program();
-  nb::list rows;
+  std::vector<LoadedInstruction> rows;
   for (size_t q = 0; q < program.queues.size(); ++q) {
     for (size_t i = 0; i < program.queues[q].instructions.size(); ++i) {
       const exec::Instruction& at = program.queues[q].instructions[i];
       std::optional<std::string> kernel;
       if (at.IsCall()) kernel = program.kernels[static_cast<size_t>(at.kernel)];
-      rows.append(
-          PythonValue("heteroplace.native.execute", "LoadedInstruction", q, i, at.step, kernel));
+      rows.push_back(LoadedInstruction::Of(q, i, at.step, kernel));
     }
   }
-  return nb::tuple(rows);
+  return ToTuple(rows);
 }
 
-nb::tuple DescribeQueues(const LoadedExecutor& self) {
-  nb::list names;
-  for (const exec::Queue& queue : self.program().queues) names.append(queue.name);
-  return nb::tuple(names);
+auto DescribeQueues(const LoadedExecutor& self) {
+  std::vector<std::string> names;
+  for (const exec::Queue& queue : self.program().queues) names.push_back(queue.name);
+  return ToTuple(names);
 }
 
 void MakeExecutor(LoadedExecutor* place, const std::string& libtvm_path,
@@ -96,10 +97,7 @@ dropped; `with` closes it.
       .def(
           "__exit__", [](LoadedRequest& self, const nb::args&) { self.core->Close(); },
           nb::sig("def __exit__(self, *args: object) -> None"))
-      .def("set_input", &SetInput<LoadedRequest>, nb::arg("name"), nb::arg("array").noconvert(),
-           nb::sig("def set_input(self, name: str, array: numpy.typing.NDArray[typing.Any])"
-                   " -> None"),
-           R"(
+      .def("set_input", &SetInput<LoadedRequest>, nb::arg("name"), nb::arg("array"), R"(
 Copy an array into an input of this request; see `Executor.set_input`.
 
 It stays for later submissions; state does not, after one that failed.
@@ -141,8 +139,6 @@ ExecutionError
           nb::arg("why") = "the request was cancelled",
           "End it early if it is in flight; `finish` then raises with this text. Any thread.")
       .def("get_output", &GetOutput<LoadedRequest>, nb::arg("name"), nb::arg("out") = nb::none(),
-           nb::sig("def get_output(self, name: str, out: numpy.typing.NDArray[typing.Any] | None"
-                   " = None) -> numpy.typing.NDArray[typing.Any]"),
            "Copy an output into `out`, or into a new array; see `Executor.get_output`.")
       .def(
           "close", [](LoadedRequest& self) { self.core->Close(); },
@@ -152,16 +148,7 @@ ExecutionError
 /*! \brief Inputs and outputs of an executor; those of state on a rank's own host are unchecked. */
 void BindPorts(nb::class_<LoadedExecutor>& executor) {
   executor
-      .def(
-          "set_input",
-          [](LoadedExecutor& self, const std::string& name, const InputArray& array) {
-            self.Check("set_input");
-            SetInput(self, name, array);
-          },
-          nb::arg("name"), nb::arg("array").noconvert(),
-          nb::sig("def set_input(self, name: str, array: numpy.typing.NDArray[typing.Any])"
-                  " -> None"),
-          R"(
+      .def("set_input", &SetInput<LoadedExecutor>, nb::arg("name"), nb::arg("array"), R"(
 Copy an array into an input, where it stays until it is set again.
 
 Parameters
@@ -178,16 +165,8 @@ ExecutionError
 TypeError
     `array` is not a C-contiguous array in host memory.
 )")
-      .def(
-          "get_output",
-          [](LoadedExecutor& self, const std::string& name, const nb::object& out) {
-            self.Check("get_output");
-            return GetOutput(self, name, out);
-          },
-          nb::arg("name"), nb::arg("out") = nb::none(),
-          nb::sig("def get_output(self, name: str, out: numpy.typing.NDArray[typing.Any] | None"
-                  " = None) -> numpy.typing.NDArray[typing.Any]"),
-          R"(
+      .def("get_output", &GetOutput<LoadedExecutor>, nb::arg("name"), nb::arg("out") = nb::none(),
+           R"(
 Copy an output of the last run into `out`, or into a new array.
 
 Raises
@@ -195,20 +174,10 @@ Raises
 ExecutionError
     No such output, no successful run yet, or `out` has another type or shape.
 )")
-      .def("set_own_input", &SetInput<LoadedExecutor>, nb::arg("name"),
-           nb::arg("array").noconvert(),
-           nb::sig("def set_own_input(self, name: str, array: numpy.typing.NDArray[typing.Any])"
-                   " -> None"),
+      .def("set_own_input", &SetInput<LoadedExecutor, true>, nb::arg("name"), nb::arg("array"),
            "As `set_input`, of state on the host of this process, whichever rank feeds the model.")
-      .def(
-          "get_own_output",
-          [](LoadedExecutor& self, const std::string& name) {
-            OwnSlot slot = SlotOf(self);
-            return NewOutput(slot, name);
-          },
-          nb::arg("name"),
-          nb::sig("def get_own_output(self, name: str) -> numpy.typing.NDArray[typing.Any]"),
-          "As `get_output`, of state on the host of this process.");
+      .def("get_own_output", &GetOutput<LoadedExecutor, true>, nb::arg("name"),
+           nb::arg("out") = nb::none(), "As `get_output`, of state on the host of this process.");
 }
 
 constexpr const char* kExecutorText = R"(
@@ -264,21 +233,11 @@ void BindProgram(nb::class_<LoadedExecutor>& executor) {
   using Executor = LoadedExecutor;
   executor
       .def_prop_ro("inputs", &DescribePorts<&exec::Program::inputs>,
-                   nb::for_getter(nb::sig(
-                       "def inputs(self) -> tuple[heteroplace.native.execute.PortSpec, ...]")),
                    "Of the program of this process, in its order.")
       .def_prop_ro("outputs", &DescribePorts<&exec::Program::outputs>,
-                   nb::for_getter(nb::sig(
-                       "def outputs(self) -> tuple[heteroplace.native.execute.PortSpec, ...]")),
                    "Of the program of this process, in its order.")
-      .def_prop_ro(
-          "instructions", &DescribeInstructions,
-          nb::for_getter(nb::sig("def instructions(self)"
-                                 " -> tuple[heteroplace.native.execute.LoadedInstruction, ...]")),
-          "Those of all hosts, queue by queue.")
-      .def_prop_ro("queues", &DescribeQueues,
-                   nb::for_getter(nb::sig("def queues(self) -> tuple[str, ...]")),
-                   "Names, of all hosts.")
+      .def_prop_ro("instructions", &DescribeInstructions, "Those of all hosts, queue by queue.")
+      .def_prop_ro("queues", &DescribeQueues, "Names, of all hosts.")
       .def_prop_ro(
           "max_in_flight", [](Executor& self) { return self.local().max_in_flight(); },
           "Most requests in flight.")

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "bind/gil.h"
@@ -49,12 +48,6 @@ inline exec::ExecutorSource SourceOf(const std::string& libtvm_path,
     source.blob = {blob->data(), static_cast<int64_t>(blob->size()), Kept(*blob)};
   }
   return source;
-}
-
-/*! \brief A value of a class of the package, as `module.name(fields...)`. */
-template <typename... Fields>
-nanobind::object PythonValue(const char* module, const char* name, Fields&&... fields) {
-  return nanobind::module_::import_(module).attr(name)(std::forward<Fields>(fields)...);
 }
 
 /*! \brief An executor of a process alone. What is virtual is different on one of several ranks. */
@@ -119,6 +112,8 @@ class LoadedExecutor {
 struct LoadedRequest {
   std::unique_ptr<exec::Request> core;
   LoadedExecutor* executor;
+
+  void Check([[maybe_unused]] const char* function) const {}
 };
 
 /*! \brief Adds the functions that measure. */

@@ -1,14 +1,13 @@
 // What an executor measures: times of instructions and runs, samples of a kernel, memory.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "bind/arrays.h"
 #include "bind/executor.h"
+#include "bind/values.h"
 
 namespace nb = nanobind;
 
@@ -17,6 +16,7 @@ namespace heteroplace::bind {
 namespace {
 
 using exec::Limit;
+using MemoryUse = Instance<"heteroplace.model.memory_use.memory.MemoryUse">;
 using IntPair = std::pair<NumpyInts, NumpyInts>;
 
 IntPair RunTimed(LoadedExecutor& self) {
@@ -74,15 +74,14 @@ std::optional<int64_t> CoreToCoreNs(LoadedExecutor& self) {
                    [&](const Limit& limit) { return self.local().CoreToCoreNs(limit); });
 }
 
-nb::dict MemoryBytes(LoadedExecutor& self) {
+nb::typed<nb::dict, nb::str, MemoryUse> MemoryBytes(LoadedExecutor& self) {
   const auto all = self.Call("memory", [&](const Limit& limit) { return self.MemoryBytes(limit); });
-  nb::dict uses;
+  nb::typed<nb::dict, nb::str, MemoryUse> uses;
   for (size_t host = 0; host < all.size(); ++host) {
     for (size_t space = 0; space < all[host].size(); ++space) {
       const exec::SpaceBytes& bytes = all[host][space];
-      uses[nb::cast(self.ProgramOf(host).spaces[space].name)] =
-          PythonValue("heteroplace.model.memory_use.memory", "MemoryUse", bytes.weights,
-                      bytes.arena, bytes.workspace);
+      uses[self.ProgramOf(host).spaces[space].name.c_str()] =
+          MemoryUse::Of(bytes.weights, bytes.arena, bytes.workspace).object;
     }
   }
   return uses;
@@ -158,10 +157,7 @@ Returns
 -------
 Wall ns of each run, from its start to the end of its last worker.
 )")
-      .def("memory_bytes", &MemoryBytes,
-           nb::sig("def memory_bytes(self)"
-                   " -> dict[str, heteroplace.model.memory_use.memory.MemoryUse]"),
-           R"(
+      .def("memory_bytes", &MemoryBytes, R"(
 Return what the executor holds in each space, by name, after the runs so far.
 
 Constants are there from the start, values for each request made so far. Workspace is what

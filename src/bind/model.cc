@@ -57,8 +57,11 @@ void InitProblem(model::Problem* self, Ints run_ns, Ints device_memory, Rows dev
   }
   if (shared) {
     const auto& [is_shared, adds, state_of, weights, bytes] = *shared;
-    problem.values = {ToNarrow<uint8_t>(is_shared), ToNarrow<uint8_t>(adds), ToNarrow(state_of),
-                      ToCsr(weights), ToWide(bytes)};
+    problem.values.is_shared = ToNarrow<uint8_t>(is_shared);
+    problem.values.adds = ToNarrow<uint8_t>(adds);
+    problem.values.state_of = ToNarrow(state_of);
+    problem.values.weights = ToCsr(weights);
+    problem.values.weight_bytes = ToWide(bytes);
   }
   if (buffers) {
     problem.values.buffer_of = ToNarrow(buffers->first);

@@ -3,19 +3,32 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bind/executor.h"
+#include "bind/values.h"
 #include "support/error.h"
 
 namespace heteroplace::bind {
 
 using InputArray = nanobind::ndarray<nanobind::ro, nanobind::c_contig, nanobind::device::cpu>;
+using AnyArray = Instance<"numpy.typing.NDArray[typing.Any]">;
+using PortSpec = Instance<"heteroplace.native.execute.PortSpec">;
 using OutputArray = nanobind::ndarray<nanobind::c_contig, nanobind::device::cpu>;
+
+/*! \brief An array of Python as one that can be read or written. \throws TypeError. */
+template <typename Array>
+Array ToArray(const AnyArray& given, const char* fault) {
+  Array array;
+  if (!nanobind::try_cast(given.object, array, false)) throw nanobind::type_error(fault);
+  return array;
+}
 
 /*! \brief numpy's type of a tensor: bool has 8 bits there, and bfloat16 passes as its bits. */
 inline exec::DLDataType ArrayType(const exec::DLDataType& dtype) {
@@ -60,9 +73,13 @@ struct OwnSlot {
 inline exec::Request& SlotOf(LoadedRequest& request) { return *request.core; }
 inline OwnSlot SlotOf(LoadedExecutor& executor) { return {executor.local()}; }
 
-/*! \brief Sets an input of an executor or of a request. */
-template <typename Target>
-void SetInput(Target& owner, const std::string& name, const InputArray& array) {
+/*! \brief Sets an input of an executor or of a request; `kIsOwn`: of the process, which is not
+ * checked. */
+template <typename Target, bool kIsOwn = false>
+void SetInput(Target& owner, const std::string& name, const AnyArray& given) {
+  if (!kIsOwn) owner.Check("set_input");
+  const auto array =
+      ToArray<InputArray>(given, "`array` is not a C-contiguous array in host memory");
   auto&& target = SlotOf(owner);
   // An unknown name is told by SetInput, whatever the type.
   exec::DLDataType dtype{array.dtype().code, array.dtype().bits, array.dtype().lanes};
@@ -79,7 +96,7 @@ void SetInput(Target& owner, const std::string& name, const InputArray& array) {
 
 /*! \brief A copy of an output of an executor or of a request. */
 template <typename Slot>
-nanobind::object NewOutput(Slot& target, const std::string& name) {
+AnyArray NewOutput(Slot& target, const std::string& name) {
   const exec::Tensor& tensor = target.OutputTensor(name);
   const exec::DLDataType type = ArrayType(tensor.dtype);
   auto* bytes = new std::vector<char>(static_cast<size_t>(std::max<int64_t>(tensor.bytes, 1)));
@@ -87,21 +104,19 @@ nanobind::object NewOutput(Slot& target, const std::string& name) {
                            [](void* p) noexcept { delete static_cast<std::vector<char>*>(p); });
   std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
   Unlocked([&] { target.GetOutput(name, bytes->data()); });
-  return nanobind::cast(
+  return {nanobind::cast(
       nanobind::ndarray<nanobind::numpy>(bytes->data(), shape.size(), shape.data(), keeper, nullptr,
-                                         nanobind::dlpack::dtype{type.code, type.bits, 1}));
+                                         nanobind::dlpack::dtype{type.code, type.bits, 1}))};
 }
 
 /*! \brief The same, into an array of the caller's if there is one. */
-template <typename Target>
-nanobind::object GetOutput(Target& owner, const std::string& name, const nanobind::object& out) {
+template <typename Target, bool kIsOwn = false>
+AnyArray GetOutput(Target& owner, const std::string& name, const std::optional<AnyArray>& out) {
+  if (!kIsOwn) owner.Check("get_output");
   auto&& target = SlotOf(owner);
-  if (out.is_none()) return NewOutput(target, name);
-  OutputArray array;
-  if (!nanobind::try_cast(out, array, false)) {
-    throw nanobind::type_error(
-        "`out` is not a C-contiguous array in host memory that may be written to");
-  }
+  if (!out) return NewOutput(target, name);
+  const auto array =
+      ToArray<OutputArray>(*out, "`out` is not a C-contiguous array in host memory to write to");
   const exec::Tensor& tensor = target.OutputTensor(name);
   const exec::DLDataType dtype = TensorType(array.dtype(), tensor.dtype);
   const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits;
@@ -112,22 +127,19 @@ nanobind::object GetOutput(Target& owner, const std::string& name, const nanobin
   }
   void* data = array.data();
   Unlocked([&] { target.GetOutput(name, data); });
-  return out;
+  return *out;
 }
 
 /*! \brief Inputs or outputs of the program of this process; the type is numpy's name for it. */
 template <std::vector<exec::Port> exec::Program::* kPorts>
-nanobind::tuple DescribePorts(LoadedExecutor& self) {
+auto DescribePorts(LoadedExecutor& self) {
   const exec::Program& program = self.local().program();
-  nanobind::list specs;
+  std::vector<PortSpec> specs;
   for (const exec::Port& port : program.*kPorts) {
     const exec::Tensor& tensor = program.tensors[static_cast<size_t>(port.tensor)];
-    nanobind::list shape;
-    for (int64_t extent : tensor.shape) shape.append(extent);
-    specs.append(PythonValue("heteroplace.native.execute", "PortSpec", port.name,
-                             exec::TypeName(tensor.dtype), nanobind::tuple(shape)));
+    specs.push_back(PortSpec::Of(port.name, exec::TypeName(tensor.dtype), ToTuple(tensor.shape)));
   }
-  return nanobind::tuple(specs);
+  return ToTuple(specs);
 }
 
 }  // namespace heteroplace::bind

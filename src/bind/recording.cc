@@ -2,14 +2,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "bind/arrays.h"
 #include "bind/executor.h"
+#include "bind/values.h"
 #include "exec/trace/trace.h"
 #include "exec/trace/trace_json.h"
 
@@ -19,22 +18,26 @@ namespace heteroplace::bind {
 
 namespace {
 
+using AnyArray = Instance<"numpy.typing.NDArray[typing.Any]">;
+using RouterShape = Instance<"heteroplace.model.routed.route_profile.RouterShape">;
+using PredictionCounts = Instance<"heteroplace.native.execute.PredictionCounts">;
+
 /*! \brief A finished recording; its arrays are records of 64-bit integers with named fields. */
 struct RecordedTrace : exec::Trace {
   const exec::Program* program;  // of the executor that recorded
-  nb::object event_records;
-  nb::object request_records;
+  AnyArray event_records;
+  AnyArray request_records;
 };
 
 template <size_t kFields>
-nb::object ToRecords(std::vector<int64_t> values, const char* const (&fields)[kFields]) {
+AnyArray ToRecords(std::vector<int64_t> values, const char* const (&fields)[kFields]) {
   nb::list types;
   for (const char* field : fields) types.append(nb::make_tuple(field, "i8"));
   const nb::object array = nb::cast(ToNumpy(std::move(values)));
-  return array.attr("view")(nb::module_::import_("numpy").attr("dtype")(types));
+  return {array.attr("view")(nb::module_::import_("numpy").attr("dtype")(types))};
 }
 
-nb::object EventRecords(const exec::Trace& trace) {
+AnyArray EventRecords(const exec::Trace& trace) {
   static constexpr const char* kFields[] = {"request",     "slot",      "queue",
                                             "instruction", "is_done",   "wait_ns",
                                             "start_ns",    "finish_ns", "core"};
@@ -47,7 +50,7 @@ nb::object EventRecords(const exec::Trace& trace) {
   return ToRecords(std::move(values), kFields);
 }
 
-nb::object RequestRecords(const exec::Trace& trace) {
+AnyArray RequestRecords(const exec::Trace& trace) {
   static constexpr const char* kFields[] = {"request", "slot", "has_failed", "start_ns",
                                             "finish_ns"};
   std::vector<int64_t> values;
@@ -64,7 +67,7 @@ void StartTrace(LoadedExecutor& self, std::optional<int64_t> max_requests) {
 RecordedTrace StopTrace(LoadedExecutor& self, std::optional<double> timeout_s) {
   exec::Trace trace = self.Call(
       "trace", [&](const exec::Limit& limit) { return self.StopTrace(limit); }, timeout_s);
-  nb::object events = EventRecords(trace), requests = RequestRecords(trace);
+  AnyArray events = EventRecords(trace), requests = RequestRecords(trace);
   return {std::move(trace), &self.program(), std::move(events), std::move(requests)};
 }
 
@@ -73,15 +76,15 @@ std::string ChromeTrace(const RecordedTrace& self, const std::vector<std::string
 }
 
 /*! \brief Routers of the program of this process, those of one name once. */
-nb::tuple DescribeRouters(LoadedExecutor& self) {
-  nb::list rows;
+auto DescribeRouters(LoadedExecutor& self) {
+  std::vector<RouterShape> shapes;
   const std::vector<exec::Router>& routers = self.local().program().routers;
   for (size_t r = 0; r < routers.size(); ++r) {
     if (routers[r].decision != static_cast<int32_t>(r)) continue;
-    rows.append(PythonValue("heteroplace.model.routed.route_profile", "RouterShape",
-                            routers[r].name, routers[r].num_cells, routers[r].num_branches()));
+    shapes.push_back(
+        RouterShape::Of(routers[r].name, routers[r].num_cells, routers[r].num_branches()));
   }
-  return nb::tuple(rows);
+  return ToTuple(shapes);
 }
 
 void PredictRoutes(LoadedExecutor& self,
@@ -91,12 +94,12 @@ void PredictRoutes(LoadedExecutor& self,
   Unlocked([&] { self.local().Predict(all); });
 }
 
-nb::dict DescribePredictions(LoadedExecutor& self) {
-  nb::dict all;
+nb::typed<nb::dict, nb::str, PredictionCounts> DescribePredictions(LoadedExecutor& self) {
+  nb::typed<nb::dict, nb::str, PredictionCounts> all;
   for (const auto& [router, counts] : Unlocked([&] { return self.local().PredictionsOf(); })) {
-    all[nb::cast(router)] =
-        PythonValue("heteroplace.native.execute", "PredictionCounts", counts.num_requests,
-                    counts.num_exact, counts.num_wider, counts.is_on);
+    all[router.c_str()] =
+        PredictionCounts::Of(counts.num_requests, counts.num_exact, counts.num_wider, counts.is_on)
+            .object;
   }
   return all;
 }
@@ -120,11 +123,9 @@ void BindTrace(nb::module_& module, nb::class_<LoadedExecutor>& executor) {
       .def_ro("num_dropped", &RecordedTrace::num_dropped, "Older requests that are not in it.")
       .def_ro("num_unfinished", &RecordedTrace::num_unfinished, "Requests that have not ended.")
       .def_ro("events", &RecordedTrace::event_records,
-              nb::for_getter(nb::sig("def events(self) -> numpy.typing.NDArray[typing.Any]")),
               "Each instruction of each request: request, slot, queue, instruction, is_done, "
               "wait_ns, start_ns, finish_ns and core; see `src/exec/trace/trace.h`.")
       .def_ro("requests", &RecordedTrace::request_records,
-              nb::for_getter(nb::sig("def requests(self) -> numpy.typing.NDArray[typing.Any]")),
               "Each request: request (its number), slot, has_failed, start_ns and finish_ns.")
       .def("chrome_trace", &ChromeTrace, nb::arg("step_names") = nb::tuple(), R"(
 Return it as text in Chrome's trace-event format, which Perfetto shows.
@@ -168,11 +169,7 @@ ExecutionError
 void BindRecording(nb::module_& module, nb::class_<LoadedExecutor>& executor) {
   BindTrace(module, executor);
   executor
-      .def_prop_ro("routers", &DescribeRouters,
-                   nb::for_getter(nb::sig(
-                       "def routers(self)"
-                       " -> tuple[heteroplace.model.routed.route_profile.RouterShape, ...]")),
-                   "The routers of the program; empty if it has none.")
+      .def_prop_ro("routers", &DescribeRouters, "The routers of the program; empty if it has none.")
       .def("predict_routes", &PredictRoutes, nb::arg("routes"), R"(
 Predict exactly these active branches of routers, from the next request on.
 
@@ -181,10 +178,7 @@ Raises
 ExecutionError
     There is no such router or branch; nothing is changed.
 )")
-      .def("prediction_counts", &DescribePredictions,
-           nb::sig("def prediction_counts(self)"
-                   " -> dict[str, heteroplace.native.execute.PredictionCounts]"),
-           R"(
+      .def("prediction_counts", &DescribePredictions, R"(
 Return how predictions of each router came out so far.
 
 Raises

@@ -42,8 +42,11 @@ StepTimes SimulateSteps(const model::Problem& problem, const StepRows& rows, con
   steps.num_items = num_items;
   if (explicit_steps) {
     const auto& [reads, makes, devices, resources, duration_ns] = *explicit_steps;
-    steps.explicit_steps = {ToCsr(reads), ToCsr(makes), ToCsr(devices), ToCsr(resources),
-                            ToWide(duration_ns)};
+    steps.explicit_steps.reads = ToCsr(reads);
+    steps.explicit_steps.makes = ToCsr(makes);
+    steps.explicit_steps.devices = ToCsr(devices);
+    steps.explicit_steps.resources = ToCsr(resources);
+    steps.explicit_steps.duration_ns = ToWide(duration_ns);
   }
   if (loads) {
     steps.explicit_steps.loads = ToCsr(loads->first);
