@@ -19,17 +19,17 @@ BELOW = {
     "decompose": ("graph",),
     "simulate": ("decompose",),
     "list": ("simulate",),
-    "throughput": ("decompose",),
     "bounds": ("decompose",),
     "search": ("list", "bounds"),
     "exec": ("model",),
     "parts/hosts": ("exec",),
+    "parts/throughput": ("search",),
     "capi": ("parts/hosts",),
     "cli": ("capi",),
-    "bind": ("search", "throughput", "parts/hosts"),
+    "bind": ("parts/throughput", "parts/hosts"),
 }
 # support/jobs.h starts those of search and of the Lagrangian bound.
-MAY_START_THREADS = {"support", "throughput", "exec", "parts/hosts"}
+MAY_START_THREADS = {"support", "exec", "parts/hosts", "parts/throughput"}
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _THREADS = re.compile(r"std::j?thread\b|std::async\b|pthread_create\b")
 
@@ -104,11 +104,15 @@ def test_every_folder_of_the_core_has_its_place() -> None:
         ({"exec/engine/a.h": '#include "graph/b.h"', "graph/b.h": ""}, "exec includes graph/b.h"),
         ({"exec/a.h": '#include "parts/hosts/b.h"', "parts/hosts/b.h": ""}, "exec includes parts"),
         ({"parts/hosts/a.h": '#include "exec/b.h"', "exec/b.h": ""}, None),
+        ({"list/a.h": '#include "parts/throughput/b.h"', "parts/throughput/b.h": ""}, "includes"),
         ({"list/a.h": '#include "b.h"', "list/b.h": ""}, "b.h is no path from src"),
         ({"list/a.h": '#include "list/b.h"', "list/b.h": '#include "list/a.h"'}, "circle"),
         ({"list/a.cc": "std::jthread worker;"}, "list starts threads"),
         ({"extra/a.cc": ""}, "extra has no place"),
-        ({"throughput/a.cc": '#include "model/b.h"\nstd::thread t;', "model/b.h": ""}, None),
+        (
+            {"parts/throughput/a.cc": '#include "list/b.h"\nstd::thread t;', "list/b.h": ""},
+            None,
+        ),
         ({"list/a.cc": '#include <thread>\n#include "model/b.h"', "model/b.h": ""}, None),
         ({"exec/engine/a.cc": '#include "exec/devices/b.h"', "exec/devices/b.h": ""}, None),
     ],

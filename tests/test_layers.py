@@ -63,6 +63,7 @@ LAYERS = {
     "parts.onnx": (8, 9),
     "parts.parallel": (8, 9),
     "parts.routing": (8, 9),
+    "parts.throughput": (8, 9),
     "cli": (9, 0),
     "demo": (9, 1),
 }
@@ -74,6 +75,8 @@ LATE_IN_LAYER_0 = {"jsonschema", "networkx"}
 # Programs and the pass on top: they may use the public names of `heteroplace`, as users do.
 TOP_LAYER = 9
 NOT_IMPORTED = {"cli", "demo", "hetero_place", "loading"}
+# The parts that bind C++ of their own: each in its folder `native`.
+BINDING_PARTS = {"parts.throughput"}
 # What the commands of parts share with all others.
 OF_COMMANDS = ("heteroplace.cli.shared.", "heteroplace.cli.models.")
 # Registries that name entries of a higher layer, with the parts they name: who asks imports them.
@@ -169,9 +172,15 @@ def check_package(package: Path) -> list[str]:
     faults = []
     for path in sorted(package.rglob("*.py")):
         inner = path.relative_to(package)
-        part = part_of(inner.as_posix().removesuffix(".py").split("/"))
+        steps = inner.as_posix().removesuffix(".py").split("/")
+        part = part_of(steps)
+        is_binding = steps[0] == "native" or (part in BINDING_PARTS and steps[2] == "native")
         tree = ast.parse(path.read_text())
         for found in read_imports(tree):
+            if found.name.startswith("heteroplace._core"):
+                if not is_binding:
+                    faults.append(f"{inner.as_posix()}:{found.line}: only native imports _core")
+                continue
             for fault in faults_of(part, found):
                 faults.append(f"{inner.as_posix()}:{found.line}: {fault}")
         for found in read_entries(tree):
@@ -215,10 +224,7 @@ def faults_inside(part: str, layer: tuple[int, int], found: Import) -> Iterator[
     """Yield what is wrong with an import of heteroplace itself."""
     steps = found.name.split(".")
     target = part_of(steps[1:]) if len(steps) > 1 else ""
-    if target == "_core":
-        if part != "native":
-            yield "only native imports _core"
-    elif part in {"__init__", target} or (
+    if part in {"__init__", target} or (
         part.startswith("parts.") and found.name.startswith(OF_COMMANDS)
     ):
         return
@@ -260,6 +266,7 @@ def test_the_core_imports_no_part() -> None:
     [
         ("run/x.py", "from heteroplace.parts.kernels import cpu_provider", True),
         ("run/x.py", "from heteroplace.parts import kernels", True),
+        ("solve/x.py", "X = 'heteroplace.parts.throughput.split.module_bound'", True),
         ("run/x.py", "X = 'heteroplace.parts.kernels.cpu_provider:CPU'", True),
         ("run/x.py", "from heteroplace.registry import load_plugins", False),
         ("parts/onnx/x.py", "from heteroplace.parts.kernels import cpu_provider", False),
@@ -302,6 +309,9 @@ def test_the_package_is_found() -> None:
         ("relay/extract.py", "from heteroplace.tvm_bridge import require_tvm", None),
         ("run/executor.py", "from heteroplace.run.profile.costs import f\nimport tvm", None),
         ("native/__init__.py", "from heteroplace import _core", None),
+        ("parts/throughput/native/x.py", "import heteroplace._core as _core", None),
+        ("parts/throughput/split/x.py", "import heteroplace._core", "only native imports _core"),
+        ("parts/routing/native/x.py", "import heteroplace._core", "only native imports _core"),
         ("cli/show.py", "from heteroplace import Plan, HeteroPlace", None),
         ("solve/solvers.py", "X = 'heteroplace.run.executor:Executor'", "imports run (layer 7)"),
         ("place_options.py", "X = 'heteroplace.run.executor:Executor'", "imports run (layer 7)"),

@@ -16,6 +16,7 @@ OWNERS = {
     "parallel": (f"{PACKAGE}/parts/parallel",),
     "routing": (f"{PACKAGE}/parts/routing",),
     "hosts": (f"{PACKAGE}/parts/hosts", "src/parts/hosts"),
+    "throughput": (f"{PACKAGE}/parts/throughput", "src/parts/throughput"),
     "benchmarks": ("benchmarks", "zoo"),
 }
 """Folders and files of each part; all others are the core's."""

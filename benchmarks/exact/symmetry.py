@@ -26,14 +26,14 @@ from heteroplace.decompose.serial_modules import module_chain
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.parts.throughput.batched.device_symmetry import DeviceSymmetry, device_symmetry
+from heteroplace.parts.throughput.batched.divi_milp import solve_batched_milp
+from heteroplace.parts.throughput.batched.divi_rules import BatchRules, Measure
+from heteroplace.parts.throughput.split.batched_chain import BatchedChain, ChainBudget
 from heteroplace.solve import Problem
-from heteroplace.solve.batched.device_symmetry import DeviceSymmetry, device_symmetry
-from heteroplace.solve.batched.divi_milp import solve_batched_milp
-from heteroplace.solve.batched.divi_rules import BatchRules, Measure
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.lp.highs import HighsEngine
 from heteroplace.solve.lp.linear_program import FloatArray, MipAnswer, MipLimits, MixedProgram
-from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget
 
 Row = dict[str, object]
 ITEMS = 2

@@ -22,19 +22,20 @@ from heteroplace.control_groups import usable_cores
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
-from heteroplace.native.core_throughput import ideal_split, placement_loads
+from heteroplace.native.core_loads import placement_loads
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.parts.throughput.batched.list_solver import batch_bound
+from heteroplace.parts.throughput.native.core_throughput import ideal_split
+from heteroplace.parts.throughput.steady_state.prices import price_bound
+from heteroplace.parts.throughput.steady_state.throughput_solver import MAX_IDEALS
 from heteroplace.simulate.throughput import repeat_plan, throughput_ns
 from heteroplace.solve import get_solver, lower_bound
-from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.portfolio import AutoSolver
 from heteroplace.solve.problem import OBJECTIVES, Problem, ProgressReport, SolveOptions
-from heteroplace.solve.refinement import REFINEMENTS, load_refinement
+from heteroplace.solve.refinement import REFINEMENTS, added_refinements, load_refinement
 from heteroplace.solve.search.search_solver import MAX_TASKS_TO_BOUND
 from heteroplace.solve.solvers import RegisteredSolver
-from heteroplace.solve.throughput.prices import price_bound
-from heteroplace.solve.throughput.throughput_solver import MAX_IDEALS
 from zoo.graphs.batches import with_batches
 from zoo.graphs.catalogue import get_instance
 
@@ -182,7 +183,7 @@ def _load(solver: RegisteredSolver, num_tasks: int) -> None:
     is not used: its memory would count."""
     solver.load()
     if solver.name == AutoSolver.name and num_tasks <= MAX_TASKS_TO_BOUND:
-        for name in REFINEMENTS:
+        for name in (*REFINEMENTS, *added_refinements()):
             load_refinement(name)
 
 

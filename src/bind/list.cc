@@ -16,11 +16,10 @@
 #include "bind/poll_python.h"
 #include "graph/dag.h"
 #include "list/adjusting_placement.h"
-#include "list/batch_compositions.h"
-#include "list/batch_schedule.h"
 #include "list/engine/list_parts.h"
 #include "list/engine/list_schedule.h"
 #include "list/engine/mean_graph.h"
+#include "list/engine/ranks.h"
 #include "list/engine/ready_queue.h"
 #include "list/engine/within_memory.h"
 #include "list/evaluate.h"
@@ -161,27 +160,6 @@ Numpy<int64_t, nb::ndim<2>> MakespansOfMoves(const model::Problem& problem,
       static_cast<size_t>(problem.num_devices));
 }
 
-std::vector<std::vector<std::pair<int, int>>> ListCompositions(const model::Problem& problem,
-                                                               int task, int num_items) {
-  std::vector<std::vector<std::pair<int, int>>> lists;
-  for (const list::Composition& batches : list::Compositions(problem, task, num_items)) {
-    std::vector<std::pair<int, int>>& list = lists.emplace_back();
-    for (const list::DeviceBatch& batch : batches) list.emplace_back(batch.device, batch.size);
-  }
-  return lists;
-}
-
-std::tuple<NumpyStepRows, NumpyInts, NumpyInts, int64_t, int64_t> PlanBatches(
-    const model::Problem& problem, int num_items, int rule, double limit_s) {
-  const list::Watch watch = WatchFor(limit_s);
-  const list::BatchPlan plan = Unlocked([&] {
-    return list::ScheduleBatches(problem, num_items, static_cast<list::BatchRule>(rule), watch);
-  });
-  const model::Csr& items = plan.steps.items;
-  return {ToRows(plan.steps), Widen(items.offsets), Widen(items.values), plan.makespan_ns,
-          plan.violation};
-}
-
 MeanGraph MeanTimes(const model::Problem& problem) {
   list::MeanGraph graph = list::MakeMeanGraph(problem);
   std::vector<int64_t> src;
@@ -291,20 +269,6 @@ Makespan in ns after moving each one task (and its colocation group) to each dev
 
 [tasks, num_devices] of the given ones, None: of all; IMPOSSIBLE where it cannot be.
 )")
-      .def("schedule_batches", &PlanBatches, nb::arg("problem"), nb::arg("num_items"),
-           nb::arg("rule"), nb::arg("time_limit_s"),
-           "Several items; see src/list/batch_schedule.h: (steps, offsets and values of their "
-           "items, makespan in ns, violation).")
-      .def("batch_compositions", &ListCompositions, nb::arg("problem"), nb::arg("task"),
-           nb::arg("num_items"),
-           "(device, size) of each batch of each way to serve all items of a task.")
-      .def(
-          "unserved_tasks",
-          [](const model::Problem& problem, int num_items) {
-            return ToTuple(list::UnservedTasks(problem, num_items));
-          },
-          nb::arg("native"), nb::arg("items"),
-          "Return the tasks without `batch_compositions`, ascending; none of these is made.")
       .def(
           "upward_ranks",
           [](const model::Problem& problem) { return ToNumpy(list::BatchRanks(problem, 1)); },

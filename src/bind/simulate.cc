@@ -6,7 +6,9 @@
 #include <string>
 
 #include "bind/bind.h"
+#include "bind/plans.h"
 #include "bind/values.h"
+#include "simulate/loads.h"
 #include "simulate/simulator.h"
 
 namespace nb = nanobind;
@@ -63,6 +65,12 @@ StepTimes SimulateSteps(const model::Problem& problem, const StepRows& rows, con
                        ToTuple(times.peak_bytes), ToTuple(times.peak_ns), ToTuple(times.peak_step));
 }
 
+std::tuple<NumpyInts, NumpyInts, int64_t> PlacementLoads(const model::Problem& problem,
+                                                         const Ints& device) {
+  const simulate::Loads loads(problem, ToDevices(problem, device));
+  return {Widen(loads.busy_ns()), Widen(loads.used_bytes()), loads.num_unreachable()};
+}
+
 }  // namespace
 
 void BindSimulate(nb::module_& module) {
@@ -75,6 +83,9 @@ void BindSimulate(nb::module_& module) {
       "devices and resources, and times in ns; a step names the position. Loads: task and memory "
       "of each weight that these steps bring, and where the weights are kept. Lists of lists are "
       "offsets and values.");
+  module.def("placement_loads", &PlacementLoads, nb::arg("problem"), nb::arg("device"),
+             "(busy ns [num_resources], used bytes [num_memories], copies without a route) of one "
+             "item under a placement [num_tasks].");
 }
 
 }  // namespace heteroplace::bind

@@ -11,23 +11,16 @@
 #include "bind/gil.h"
 #include "bind/plans.h"
 #include "bind/poll_python.h"
-#include "throughput/ideals.h"
-#include "throughput/improve.h"
-#include "throughput/loads.h"
-#include "throughput/relaxation.h"
-#include "throughput/subset_knapsack.h"
+#include "parts/throughput/steady_state/ideals.h"
+#include "parts/throughput/steady_state/improve.h"
+#include "parts/throughput/steady_state/relaxation.h"
+#include "parts/throughput/steady_state/subset_knapsack.h"
 
 namespace nb = nanobind;
 
 namespace heteroplace::bind {
 
 namespace {
-
-std::tuple<NumpyInts, NumpyInts, int64_t> PlacementLoads(const model::Problem& problem,
-                                                         const Ints& device) {
-  const throughput::Loads loads(problem, ToDevices(problem, device));
-  return {Widen(loads.busy_ns()), Widen(loads.used_bytes()), loads.num_unreachable()};
-}
 
 std::pair<double, Numpy<double>> EvaluateRelaxation(throughput::Relaxation& relaxation,
                                                     const Doubles& prices) {
@@ -105,22 +98,22 @@ std::tuple<NumpyInts, int64_t, int> IdealSplitOf(const model::Problem& problem, 
 
 void BindThroughput(nb::module_& module) {
   using throughput::Relaxation;
-  module.def("placement_loads", &PlacementLoads, nb::arg("problem"), nb::arg("device"),
-             "(busy ns [num_resources], used bytes [num_memories], copies without a route) of one "
-             "item under a placement [num_tasks].");
   module.def("improve_placements", &ImprovePlacements, nb::arg("problem"), nb::arg("initial"),
              nb::arg("patterns"), nb::kw_only(), nb::arg("max_moves"), nb::arg("time_limit_s"),
              nb::arg("seed"), nb::arg("threads"), nb::arg("bound_ns"), nb::arg("progress").none(),
-             "Improve placements [num_tasks] for throughput; see src/throughput/improve.h. Returns "
+             "Improve placements [num_tasks] for throughput; see "
+             "src/parts/throughput/steady_state/improve.h. Returns "
              "(devices [num_tasks], ns per item, violation, moves, whether it was stopped).");
   module.def("contiguous_splits", &Splits, nb::arg("problem"), nb::arg("max_orders"),
-             "Placements [num_tasks] that split the order of tasks; see src/throughput/improve.h.");
+             "Placements [num_tasks] that split the order of tasks; see "
+             "src/parts/throughput/steady_state/improve.h.");
   module.def("ideal_split", &IdealSplitOf, nb::arg("problem"), nb::arg("max_ideals"),
              nb::arg("max_stages"),
              "(devices [num_tasks] or nothing, largest load in ns, ideals) of the best split into "
-             "stages; see src/throughput/ideals.h.");
-  nb::class_<Relaxation>(module, "Relaxation",
-                         "Least priced cost over all placements; see src/throughput/relaxation.h.")
+             "stages; see src/parts/throughput/steady_state/ideals.h.");
+  nb::class_<Relaxation>(
+      module, "Relaxation",
+      "Least priced cost over all placements; see src/parts/throughput/steady_state/relaxation.h.")
       .def(nb::init<const model::Problem&, int64_t>(), nb::arg("problem"), nb::arg("max_work"),
            nb::keep_alive<1, 2>(), nb::call_guard<WithoutGil>(),
            "Plan the eliminations; `max_work`: table entries read by one evaluation.")
@@ -134,7 +127,7 @@ void BindThroughput(nb::module_& module) {
   using throughput::SubsetKnapsack;
   nb::class_<SubsetKnapsack>(module, "SubsetKnapsack",
                              "What one device can hold within a load; see "
-                             "src/throughput/subset_knapsack.h.")
+                             "src/parts/throughput/steady_state/subset_knapsack.h.")
       .def(nb::init<const model::Problem&, int64_t>(), nb::arg("problem"), nb::arg("max_states"),
            nb::call_guard<WithoutGil>(), "Order the variables; states of all steps, at most.")
       .def("evaluate", &EvaluateSubsets, nb::arg("device_class"), nb::arg("profit"), nb::kw_only(),

@@ -32,6 +32,8 @@ for refused in (
     lambda: heteroplace.build(mod, "local", costs="estimate", verify="on"),
     lambda: frontend_of("model.onnx"),
     host_transport,
+    lambda: heteroplace.build(mod, "local", costs="estimate", objective="throughput"),
+    lambda: heteroplace.build(mod, "local", costs="estimate", items=2),
     lambda: heteroplace.frontend,
     lambda: heteroplace.shard,
 ):
@@ -52,10 +54,14 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_relay_network_compiles_and_runs_without_parts(core: Path, tmp_path: Path) -> None:
     done = run_python([core], ["-c", PROGRAM], tmp_path)
     assert done.returncode == 0, done.stderr
-    verify, frontend, transport, *public = done.stdout.splitlines()
+    verify, frontend, transport, throughput, items, *public = done.stdout.splitlines()
     assert verify.startswith("VerificationError verify='on' cannot be done: no installed package")
     assert frontend.startswith("MissingPackageError model.onnx: no installed package reads models")
     assert transport.startswith("MissingPackageError several hosts need a transport")
+    assert throughput.startswith("MissingPackageError the objective 'throughput' needs a solver")
+    assert items.startswith("MissingPackageError a plan for 2 items needs a solver")
+    assert throughput.endswith(part := "install heteroplace with its part `throughput`")
+    assert items.endswith(part)
     for line, name in zip(public, ("frontend", "shard"), strict=True):
         assert line.startswith(f"PluginError no installed package registers '{name}'")
 

@@ -14,25 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 import heteroplace._core as _core
-from heteroplace.model.plan import Step
 from heteroplace.native.core_arrays import IntArray
-from heteroplace.native.core_batches import steps_of_rows
 from heteroplace.native.core_problem import NativePlan, NativeProblem
-
-_BATCH_RULES = {"fastest": 0, "latency": 1, "finish": 2}
-
-BatchRule = Literal["fastest", "latency", "finish"]
-"""What a composition is chosen by: least time per item, least latency of all that is scheduled so
-far, earliest finish of the task."""
-
-Composition = tuple[tuple[int, int], ...]
-"""(device, batch size) of each part; the sizes sum to the number of items."""
-
 
 ListParts = tuple[str, str, str]
 """Which task is next, what its device is chosen by, where it starts there: one of each of
@@ -77,17 +64,6 @@ class MeanGraph:
     """[num_edges], over the ordered pairs of distinct devices, summed over the tensors."""
 
 
-@dataclass(frozen=True)
-class BatchPlan:
-    """A plan of several items that the core made."""
-
-    steps: tuple[Step, ...]
-    makespan_ns: int
-    """As the scheduler had it; the simulated one is never later."""
-    violation: int
-    """As in `NativePlan`: 0: it can be run."""
-
-
 plan_by = _core.plan_by
 etf = _core.etf
 m_etf = _core.m_etf
@@ -98,7 +74,6 @@ adjusting_placement = _core.adjusting_placement
 list_schedule = _core.list_schedule
 evaluate_order = _core.evaluate_order
 what_if = _core.what_if
-unserved_tasks = _core.unserved_tasks
 mean_graph = _core.mean_graph
 critical_path_order = _core.critical_path_order
 upward_ranks = _core.upward_ranks
@@ -112,33 +87,6 @@ def heft(
     return plan_by(native, NAMED_PARTS["heft"], time_limit_s, devices)
 
 
-def batch_compositions(native: NativeProblem, task: int, items: int) -> tuple[Composition, ...]:
-    """Return the ways to serve all items of a task with one batch on each device at most.
-
-    Those with at most three parts; if there are none, those with as few parts as possible. Empty:
-    the batch sizes of the devices do not add up to `items`.
-    """
-    found = _core.batch_compositions(native, task, items)
-    return tuple(tuple(parts) for parts in found)
-
-
-def schedule_batches(
-    native: NativeProblem, items: int, rule: BatchRule, time_limit_s: float = math.inf
-) -> BatchPlan:
-    """Schedule all items of all tasks.
-
-    Raises
-    ------
-    InfeasibleError
-        A task has no composition.
-    SolverLimitError
-        The time was up.
-    """
-    rows, offsets, values, makespan_ns, violation = _core.schedule_batches(
-        native, items, _BATCH_RULES[rule], time_limit_s
-    )
-    steps = steps_of_rows(native, rows, offsets, values)
-    return BatchPlan(steps, makespan_ns, violation)
 
 
 def breadth_first_order(native: NativeProblem) -> tuple[int, ...]:

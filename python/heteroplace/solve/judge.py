@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
-from heteroplace.entries import load_entry
 from heteroplace.errors import SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Copy, Load, Plan, Run
-from heteroplace.native.core_throughput import placement_loads
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.bounds.quick import any_plan_bound
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.objective import THROUGHPUT, objective_ns
+from heteroplace.solve.objective import objective_ns
+from heteroplace.solve.objective_solver import added_objective
 from heteroplace.solve.problem import (
     Problem,
     SolveOptions,
@@ -22,15 +20,9 @@ from heteroplace.solve.problem import (
     check_items_of,
     status_of,
 )
-from heteroplace.solve.throughput.prices import price_bound
-from heteroplace.solve.throughput.work_bound import work_bound
 
 REPLAY = "plan_in"
 """`SolveResult.solver` of a plan that was not solved for."""
-_BATCH_BOUND = "heteroplace.solve.batched.list_solver:batch_bound"
-"""Loaded for plans for several items only."""
-_PRICE_EVALUATIONS = 100
-"""For the bound of a plan for throughput; most graphs need fewer."""
 
 
 def replay(problem: Problem, plan: Plan, options: SolveOptions) -> SolveResult:
@@ -83,6 +75,8 @@ def judge_plan(
     ------
     PlanError
         It breaks a rule.
+    MissingPackageError
+        No installed package bounds this objective; see `added_objective`.
     """
     check_plan(problem.graph, problem.cluster, problem.costs, plan)
     objective = objective_ns(problem, plan, options.objective)
@@ -97,18 +91,9 @@ def _bound_ns(
     if not problem.graph.tasks:
         return 0
     is_usual = not _goes_own_ways(problem, plan)
-    if objective == THROUGHPUT:
-        if not is_usual or not _fits_at_once(problem, plan):
-            return work_bound(problem, deadline)
-
-        def is_met(bound_ns: int) -> bool:
-            return bound_ns >= known_ns
-
-        left_s = deadline.left_s()
-        return price_bound(problem, known_ns, _PRICE_EVALUATIONS, left_s, is_met).bound_ns
-    if plan.items > 1:
-        batch_bound: Callable[[Problem, int, Deadline], int] = load_entry(_BATCH_BOUND)
-        return batch_bound(problem, plan.items, deadline) if is_usual else 0
+    added = added_objective(objective, plan.items)
+    if added is not None:
+        return added.bound_ns(problem, plan, known_ns, deadline, is_usual=is_usual)
     if not is_usual:
         return any_plan_bound(problem).ns
     return lower_bound(problem, time_limit_s=deadline.left_s()).ns
@@ -130,9 +115,3 @@ def _goes_own_ways(problem: Problem, plan: Plan) -> bool:
         if not is_home or step.route != cluster.route(step.src, step.dst):
             return True
     return False
-
-
-def _fits_at_once(problem: Problem, plan: Plan) -> bool:
-    """Whether memories hold all tensors of an item at once, as prices have it."""
-    loads = placement_loads(problem.native, problem.native.placement(plan.steps))
-    return loads.fits(problem.cluster)

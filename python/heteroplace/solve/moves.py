@@ -18,7 +18,7 @@ from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.step_values import items_of, makes, reads
 from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.core_throughput import placement_loads
+from heteroplace.native.core_loads import placement_loads
 from heteroplace.native.list import what_if
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.feasibility import fits

@@ -22,15 +22,15 @@ from heteroplace.solve.list.single import (
     single_native_plan,
     single_plan,
 )
-from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, status_of
+from heteroplace.solve.problem import Problem, SolveOptions
 
 if TYPE_CHECKING:
-    from heteroplace.native.core_throughput import PlacementLoads
+    from heteroplace.native.core_loads import PlacementLoads
 
 THROUGHPUT = "throughput"
 """Of `OBJECTIVES`: the one that is no makespan."""
 _THROUGHPUT_NS = "heteroplace.simulate.throughput:throughput_ns"
-_PLACEMENT_LOADS = "heteroplace.native.core_throughput:placement_loads"
+_PLACEMENT_LOADS = "heteroplace.native.core_loads:placement_loads"
 """Loaded for that objective."""
 
 
@@ -154,31 +154,3 @@ def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool
 def num_devices(problem: Problem, plan: Plan) -> int:
     """Return how many devices run a task of `plan`."""
     return len({step.device for step in plan.steps if isinstance(step, Run)})
-
-
-def with_least_gain(
-    problem: Problem, result: SolveResult, options: SolveOptions, singles: dict[str, int]
-) -> SolveResult:
-    """Return a result; or the best of `singles`, of each device by objective, if that is almost as
-    good: by `gains_enough`."""
-    least = least_gain_ratio(problem, options)
-    name = min(singles, key=lambda device: singles[device], default=None)
-    if name is None or num_devices(problem, result.plan) <= 1:
-        return result
-    if gains_enough(result.objective_ns, singles[name], least):
-        return result
-    plan = single_plan_of_items(problem, problem.cluster.device_id(name), options.items)
-    assert plan is not None  # it has an objective
-    note = f"the plan takes {result.objective_ns} ns; min_gain_ratio is {least}"
-    # A bound above it is that of plans in batches of another kind (see SolveResult.bound_ns).
-    bound = result.bound_ns if result.bound_ns <= singles[name] else 0
-    status = status_of(singles[name], bound, result.status == "interrupted")
-    tried = (*result.candidates, (f"single {name}", singles[name], note))
-    return replace(
-        result,
-        plan=plan,
-        objective_ns=singles[name],
-        bound_ns=bound,
-        status=status,
-        candidates=tried,
-    )

@@ -9,8 +9,8 @@ goes on where it was, knowing that plan, until it has gone without gain twice as
 so on. So the time goes to whoever gains.
 
 Every candidate is measured by the same simulator, and the best single device is always among them,
-so the result is never longer than it. For throughput `auto` is the solver `throughput`; for several
-items `split` with pipelines beside its modules (`BatchedSplit.is_divi`).
+so the result is never longer than it. For throughput, or several items, a part solves
+(`objective_solver.py`).
 
 Several devices are used only if they gain enough (`gains_enough`) by the objective; where a bound
 proves that they cannot, nothing is searched (`SolveOptions.stop_gain_ratio`).
@@ -18,7 +18,6 @@ proves that they cannot, nothing is searched (`SolveOptions.stop_gain_ratio`).
 
 from __future__ import annotations
 
-import importlib
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,15 +31,8 @@ from heteroplace.native.simulate import native_plan_of, simulate_plan
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.list.single import single_plan
-from heteroplace.solve.objective import (
-    THROUGHPUT,
-    gains_enough,
-    least_gain_ratio,
-    objective_ns,
-    single_objectives,
-    single_plans_of_items,
-    with_least_gain,
-)
+from heteroplace.solve.objective import gains_enough, least_gain_ratio
+from heteroplace.solve.objective_solver import added_objective
 from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
@@ -51,6 +43,7 @@ from heteroplace.solve.problem import (
 )
 from heteroplace.solve.refinement import (
     Route,
+    added_refinements,
     choose_route,
     is_loaded,
     load_refinement,
@@ -65,13 +58,10 @@ from heteroplace.solve.search.search_solver import (
     begin_solve,
     solve_deadline,
 )
-from heteroplace.solve.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from heteroplace.solve.lns.engine import NeighbourhoodSearch
 
-_BATCHED = "heteroplace.solve.split.batched_solver"
-"""For several items."""
 _MIN_S = 0.05
 """Less is not worth starting an exact solver for."""
 _MIN_TURN_SHARE = 0.1
@@ -115,13 +105,8 @@ class AutoSolver:
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
-        if options.items > 1:
-            return _solve_items(problem, options)
-        if options.objective == THROUGHPUT:
-            result = SOLVERS[THROUGHPUT].solve(problem, options)
-            singles = single_objectives(problem, THROUGHPUT)
-            return with_least_gain(problem, result, options, singles)
-        return _Auto(problem, options).run()
+        added = added_objective(options.objective, options.items)
+        return _Auto(problem, options).run() if added is None else added.solve(problem, options)
 
 
 class _Auto:
@@ -313,10 +298,10 @@ class _Auto:
         self._num_turns += 1
         if best is None or name == "cpsat":
             self._prove_whole(best, options, deadline)
-        elif name == "split":
-            self._split(best, options, deadline)
-        else:
+        elif name == "lns":
             self._improve_neighbourhoods(best, deadline)
+        else:
+            self._refine_by_part(name, best, options, deadline)
         has_ended = deadline.left_s() > 2 * _MIN_S or best is None
         if has_ended and self._best_ns == (None if best is None else best.makespan_ns):
             self._exhausted.add((name, self._best_ns))
@@ -346,16 +331,16 @@ class _Auto:
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._add("cpsat", native_plan_of(problem.native, end.steps), f"bound {end.bound_ns} ns")
 
-    def _split(self, best: _Candidate, options: SolveOptions, deadline: Deadline) -> None:
-        end = load_refinement("split").run_split(
+    def _refine_by_part(
+        self, name: str, best: _Candidate, options: SolveOptions, deadline: Deadline
+    ) -> None:
+        end = added_refinements()[name].improve(
             self._problem, best.plan.steps, options, deadline, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
-        self._tried += [(f"split: {name}", makespan, note) for name, makespan, note in end.notes]
-        self._add(
-            "split", native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns"
-        )
+        self._tried += [(f"{name}: {what}", makespan, note) for what, makespan, note in end.notes]
+        self._add(name, native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns")
 
     def _improve_neighbourhoods(self, best: _Candidate, deadline: Deadline) -> None:
         if self._neighbourhoods is None:
@@ -379,13 +364,3 @@ class _Auto:
         if gains_enough(best.makespan_ns, single.makespan_ns, least):
             return best, f"{gain:.2%} shorter than {single.name}"
         return single, f"{best.name} is only {gain:.2%} shorter; min_gain_ratio is {least:.2%}"
-
-
-def _solve_items(problem: Problem, options: SolveOptions) -> SolveResult:
-    begin, items = time.perf_counter(), options.items
-    plans = dict(single_plans_of_items(problem, items))
-    batched = importlib.import_module(_BATCHED).BatchedSplit(
-        problem, options, is_divi=False, singles=plans, begin=begin
-    )
-    singles = {name: objective_ns(problem, plan, options.objective) for name, plan in plans.items()}
-    return with_least_gain(problem, batched.run(), options, singles)

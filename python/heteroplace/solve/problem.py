@@ -33,6 +33,9 @@ _DECOMPOSITION = "heteroplace.decompose.decomposition:Decomposition"
 OBJECTIVES = ("latency", "throughput")
 """What can be asked for: a short run, or many runs per second. Every solver offers the first."""
 
+ITEMS = "items"
+"""Key of what solves for several items in one run: of engines, and of `ObjectiveSolver`."""
+
 COARSENINGS = ("fuse-ops", "moirai", "breakpoints", "auto")
 """Which tasks are placed as one; see `heteroplace.solve.coarsened`."""
 

@@ -16,6 +16,7 @@ from heteroplace.registry import added_plugins, load_plugin
 from heteroplace.solve.problem import (
     COARSENINGS,
     ENGINES,
+    ITEMS,
     OBJECTIVES,
     Problem,
     SolveOptions,
@@ -25,8 +26,6 @@ from heteroplace.solve.problem import (
 
 _SEAM = "solvers"
 _COARSENED = "heteroplace.solve.coarsened:solve_coarsened"
-ITEMS = "items"
-"""Key of the engines for several items."""
 
 
 class Solver(Protocol):
@@ -229,17 +228,10 @@ SOLVERS = SolverRegistry(
         ("metis", "heteroplace.solve.baselines.metis:MetisSolver"),
         ("sa", "heteroplace.solve.baselines.mapping_walk:SaSolver"),
         ("ea", "heteroplace.solve.baselines.mapping_walk:EaSolver"),
-        ("bmet", "heteroplace.solve.batched.list_solver:BatchedMetSolver"),
-        ("bgreedy", "heteroplace.solve.batched.list_solver:BatchedGreedySolver"),
-        ("bheft", "heteroplace.solve.batched.list_solver:BatchedHeftSolver"),
-        ("divi", "heteroplace.solve.batched.divi:DiviSolver"),
         ("search", "heteroplace.solve.search.search_solver:SearchSolver"),
         ("cpsat", "heteroplace.solve.exact.cpsat:CpSatSolver"),
         ("moirai", "heteroplace.solve.exact.moirai:MoiraiSolver"),
         ("lns", "heteroplace.solve.lns.lns_solver:LnsSolver"),
-        ("split", "heteroplace.solve.split.split_solver:SplitSolver"),
-        ("throughput", "heteroplace.solve.throughput.throughput_solver:ThroughputSolver"),
-        ("pipeline", "heteroplace.solve.throughput.pipeline:PipelineSolver"),
     )
 )
 """`auto` is the default of the command line and of the pass."""

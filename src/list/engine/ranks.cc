@@ -1,6 +1,7 @@
 #include "list/engine/ranks.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace heteroplace::list {
@@ -128,6 +129,35 @@ std::vector<double> UpwardRanks(const model::Problem& problem, std::span<const u
 
 std::vector<double> UpwardRanks(const model::Problem& problem) {
   return UpwardRanks(problem, AllDevices(problem));
+}
+
+std::vector<double> BatchRanks(const model::Problem& problem, int num_items) {
+  const double items = static_cast<double>(num_items);
+  std::vector<double> below(problem.num_tasks, 0.0);  // max over readers of transfer + rank
+  std::vector<double> rank(problem.num_tasks, 0.0);
+  const std::vector<double> transfer = MeanTransfers(problem, num_items);
+  for (int task = problem.num_tasks - 1; task >= 0; --task) {
+    double run = 0;
+    double devices = 0;
+    for (int device = 0; device < problem.num_devices; ++device) {
+      double least = std::numeric_limits<double>::infinity();
+      for (int size : problem.batch_sizes) {
+        const int64_t time = problem.BatchRun(task, device, size);
+        if (time == model::kImpossible || size > num_items) continue;
+        least = std::min(least, static_cast<double>(time) / static_cast<double>(size));
+      }
+      if (least == std::numeric_limits<double>::infinity()) continue;
+      run += least * items;
+      devices += 1;
+    }
+    rank[task] = run / std::max(1.0, devices) + below[task];
+    for (int tensor : problem.task_reads[task]) {
+      const int producer = problem.producer[tensor];
+      if (producer < 0) continue;
+      below[producer] = std::max(below[producer], transfer[tensor] + rank[task]);
+    }
+  }
+  return rank;
 }
 
 std::vector<int> OrderByRank(std::span<const double> rank) {

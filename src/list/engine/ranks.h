@@ -35,6 +35,13 @@ std::vector<double> UpwardRanks(const model::Problem& problem, std::span<const u
 /*! \brief Upward ranks by means over all devices that each task is allowed on. */
 std::vector<double> UpwardRanks(const model::Problem& problem);
 
+/*!
+ * \brief Upward ranks in ns, [num_tasks]: mean over the devices of the time of all items at the
+ * best batch size, plus the largest mean transfer of all items + rank of a reader (HEFT, equation
+ * 4, for one item). Transfers are those of MeanTransfers().
+ */
+std::vector<double> BatchRanks(const model::Problem& problem, int num_items);
+
 /*! \brief Task ids by falling rank, ties by id: a topological order. */
 std::vector<int> OrderByRank(std::span<const double> rank);
 

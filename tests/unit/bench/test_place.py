@@ -23,7 +23,7 @@ from benchmarks.place.table import comparison
 from heteroplace.control_groups import usable_cores
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.plan import Plan, Run
-from heteroplace.native.core_throughput import placement_loads
+from heteroplace.native.core_loads import placement_loads
 from heteroplace.native.list import evaluate_order
 from heteroplace.solve import SOLVERS, SolveOptions
 from heteroplace.solve.problem import OBJECTIVES, Problem, SolveResult

@@ -15,6 +15,8 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.native.core_search import search_plans
 from heteroplace.native.list import heft
 from heteroplace.native.simulate import simulate_plan
+from heteroplace.parts.throughput.split.split_solver import run_split
+from heteroplace.parts.throughput.steady_state.prices import PriceBound, price_bound
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, judge
 from heteroplace.solve.coarsened import solve_coarsened
 from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
@@ -23,8 +25,6 @@ from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.refinement import choose_route
 from heteroplace.solve.search.initial_solutions import InitialSolutions
-from heteroplace.solve.split.split_solver import run_split
-from heteroplace.solve.throughput.prices import PriceBound, price_bound
 from tests.dags import random_task_graph
 from zoo.graphs.catalogue import layered
 from zoo.graphs.layered import Layered

@@ -14,15 +14,15 @@ from heteroplace.native.core_problem import NativeProblem
 from heteroplace.native.core_search import search_plans
 from heteroplace.native.list import evaluate_order, heft, list_schedule, what_if
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.parts.throughput.batched import divi
+from heteroplace.parts.throughput.split import chain_split, module_plans
+from heteroplace.parts.throughput.split import exact as split_exact
+from heteroplace.parts.throughput.split import split_solver as split_solver
 from heteroplace.solve import Problem, SolveOptions, get_solver, portfolio
-from heteroplace.solve.batched import divi
 from heteroplace.solve.exact import incumbent
 from heteroplace.solve.lns import lns_solver as lns_solver
 from heteroplace.solve.search import initial_solutions
 from heteroplace.solve.search import search_solver as search_solver
-from heteroplace.solve.split import chain_split, module_plans
-from heteroplace.solve.split import exact as split_exact
-from heteroplace.solve.split import split_solver as split_solver
 from tests.instances import cpu, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.programs import run_python

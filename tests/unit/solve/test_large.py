@@ -13,14 +13,14 @@ import pytest
 from heteroplace.model.check import check_plan
 from heteroplace.native.list import evaluate_order
 from heteroplace.native.simulate import simulate_plan
+from heteroplace.parts.throughput.steady_state import throughput_solver as throughput
+from heteroplace.parts.throughput.steady_state.prices import price_bound
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.list import single
 from heteroplace.solve.objective import single_objectives
 from heteroplace.solve.plan_reasons import Reasons, explain, explain_s
 from heteroplace.solve.search import initial_solutions
 from heteroplace.solve.search.initial_solutions import InitialSolutions
-from heteroplace.solve.throughput import throughput_solver as throughput
-from heteroplace.solve.throughput.prices import price_bound
 from zoo.graphs.catalogue import layered
 from zoo.graphs.clusters import hub
 from zoo.graphs.layered import Layered

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.parts.throughput.item_objectives import with_least_gain
 from heteroplace.report.tables import solution_headline
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
@@ -25,7 +26,6 @@ from heteroplace.solve.objective import (
     num_devices,
     single_objectives,
     single_plan_of_items,
-    with_least_gain,
 )
 from tests.instances import cpu, gpus, instance, problem_of
 

@@ -11,19 +11,19 @@ from heteroplace.native.core_bounds import lagrangian_bound
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.quick import best_of, is_bounded, quick_bound
 from heteroplace.solve.problem import Problem
+from heteroplace.solve.refinement import added_refinements
 
 Effort = Literal["quick", "thorough"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
 """What is there at once; or all that applies, within a time limit."""
 
 _ASSIGNMENT_BOUND = "heteroplace.solve.bounds.assignment:assignment_bound"
-_MODULE_BOUND = "heteroplace.solve.split.module_bound:ModuleBound"
 """Loaded for thorough bounds."""
 _MAX_ASSIGNMENT_TASKS = 5000
 """Above this the linear programme takes too long; the Lagrangian bound covers what it proves."""
 _ROUNDS, _ITERATIONS = 200, 200
 _LAGRANGIAN_SHARE = 0.3
-"""Of the time that is left, where modules are solved too."""
+"""Of the time that is left, where a refinement solver proves something too."""
 
 
 def lower_bound(
@@ -40,8 +40,8 @@ def lower_bound(
     ----------
     effort
         "quick": under half a second at 50,000 tasks on a few devices. "thorough": the LP
-        assignment, the Lagrangian bound until it stands still, and what `split` proves over
-        modules, as the time allows.
+        assignment, the Lagrangian bound until it stands still, and what refinement solvers of
+        parts prove (`split` over modules), as the time allows.
     time_limit_s
         Wall time, in seconds; a bound that ends by it is not reproducible.
     target_ns
@@ -52,7 +52,7 @@ def lower_bound(
     SolverError
         There is no such effort.
     KeyboardInterrupt
-        Ctrl-C came while modules were solved.
+        Ctrl-C came while a refinement solver proved.
     """
     if effort not in EFFORTS:
         raise SolverError(f"effort is {effort!r}; there are: {', '.join(EFFORTS)}")
@@ -69,8 +69,8 @@ def lower_bound(
         spread: int = load_entry(_ASSIGNMENT_BOUND)(problem.native, left())
         bounds.append(Bound(spread, "LP assignment"))
     # Loading OR-Tools takes 0.2 s, which no quick bound waits for.
-    module_bound = load_entry(_MODULE_BOUND)(problem)
-    share = _LAGRANGIAN_SHARE if module_bound.exists else 1.0
+    provers = [refinement.prover(problem) for refinement in added_refinements().values()]
+    share = _LAGRANGIAN_SHARE if any(provers) else 1.0
     lagrangian = lagrangian_bound(
         problem.native,
         rounds=_ROUNDS,
@@ -80,6 +80,7 @@ def lower_bound(
         target_ns=target_ns or max(quick.ns * 2, 1),
     )
     bounds.append(Bound(lagrangian.bound_ns, "Lagrangian"))
-    if module_bound.exists and left() > 0:
-        bounds.append(module_bound.prove(left(), threads, target_ns))
+    for prove in provers:
+        if prove is not None and left() > 0:
+            bounds.append(prove(left(), threads, target_ns))
     return best_of(bounds)

@@ -12,7 +12,7 @@ import pytest
 from heteroplace.errors import GraphError
 from heteroplace.files.published.dnn_partitioning import import_dnn_partitioning
 from heteroplace.files.published.moirai_files import import_moirai
-from heteroplace.native.core_throughput import placement_loads
+from heteroplace.native.core_loads import placement_loads
 from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.problem import Problem

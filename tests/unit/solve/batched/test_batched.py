@@ -12,11 +12,15 @@ from heteroplace.errors import InfeasibleError, SolverError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Copy, Run
-from heteroplace.native.list import batch_compositions, schedule_batches, unserved_tasks
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.parts.throughput.batched.list_solver import batch_bound
+from heteroplace.parts.throughput.native.core_batches import (
+    batch_compositions,
+    schedule_batches,
+    unserved_tasks,
+)
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import cpu, gpus, instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
 from tests.strategies import Instance, exact_cases, instances, num_cases

@@ -15,14 +15,14 @@ from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import table_from_rows
 from heteroplace.model.plan import Copy, Run
-from heteroplace.solve import Problem
-from heteroplace.solve.batched.device_symmetry import (
+from heteroplace.parts.throughput.batched.device_symmetry import (
     EQUAL_WITHIN,
     MAX_IMAGES,
     DeviceSymmetry,
     device_symmetry,
 )
-from heteroplace.solve.batched.equal_nodes import equal_nodes, node_problem, replicated
+from heteroplace.parts.throughput.batched.equal_nodes import equal_nodes, node_problem, replicated
+from heteroplace.solve import Problem
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from tests.instances import gpus, instance
 from tests.strategies import num_cases

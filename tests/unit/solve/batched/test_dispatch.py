@@ -15,10 +15,10 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Run, Step
 from heteroplace.model.step_values import makers, occupied
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.parts.throughput.batched import dispatch
+from heteroplace.parts.throughput.batched.dispatch import STAGGERS, dispatched
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.batched import dispatch
-from heteroplace.solve.batched.dispatch import STAGGERS, dispatched
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from tests.instances import gpus, instance, problem_of
 from tests.strategies import exact_cases, random_instance

@@ -14,14 +14,14 @@ from heteroplace.errors import InfeasibleError, SolverError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table, table_from_rows
+from heteroplace.parts.throughput.batched.device_symmetry import device_symmetry
+from heteroplace.parts.throughput.batched.divi import DiviSolver
+from heteroplace.parts.throughput.batched.divi_limits import may_overflow
+from heteroplace.parts.throughput.batched.divi_milp import MilpEnd, build_model, solve_batched_milp
+from heteroplace.parts.throughput.batched.divi_rules import BatchRules, common_block
+from heteroplace.parts.throughput.batched.list_solver import batch_bound
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.batched.device_symmetry import device_symmetry
-from heteroplace.solve.batched.divi import DiviSolver
-from heteroplace.solve.batched.divi_limits import may_overflow
-from heteroplace.solve.batched.divi_milp import MilpEnd, build_model, solve_batched_milp
-from heteroplace.solve.batched.divi_rules import BatchRules, common_block
-from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import gpus, instance
 from tests.interrupts import ctrl_c_after
 from tests.reference.batch_brute_force import optimal_batch_makespan

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
+from heteroplace.parts.throughput.batched.device_symmetry import device_symmetry
+from heteroplace.parts.throughput.batched.divi_milp import build_model, solve_batched_milp
+from heteroplace.parts.throughput.batched.divi_rules import BatchRules
 from heteroplace.solve import Problem
-from heteroplace.solve.batched.device_symmetry import device_symmetry
-from heteroplace.solve.batched.divi_milp import build_model, solve_batched_milp
-from heteroplace.solve.batched.divi_rules import BatchRules
 from tests.strategies import AMPLE, Instance, exact_cases, random_graph
 from tests.unit.solve.batched.test_divi import free, nodes
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.core_arrays import IMPOSSIBLE
-from heteroplace.native.list import batch_compositions
+from heteroplace.parts.throughput.batched.layouts import first_layout
+from heteroplace.parts.throughput.native.core_batches import batch_compositions
 from heteroplace.solve import Problem
-from heteroplace.solve.batched.layouts import first_layout
 from tests.instances import given_costs, gpus, instance
 from tests.strategies import Instance, exact_cases, instances
 

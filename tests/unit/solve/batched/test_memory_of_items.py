@@ -13,10 +13,10 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.native.core_batches import BatchLayout, search_batches
+from heteroplace.parts.throughput.bounds.batched import batched_lower_bound
+from heteroplace.parts.throughput.native.core_batches import BatchLayout, search_batches
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.objective import single_objectives
 from tests.instances import cpu, instance
 from tests.strategies import Instance

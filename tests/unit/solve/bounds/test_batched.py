@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from heteroplace.decompose.narrow_cuts import Boundary, ModulePath, prefix_modules
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.solve.batched.divi_milp import solve_batched_milp
-from heteroplace.solve.batched.divi_rules import BatchRules
-from heteroplace.solve.bounds.batched import (
+from heteroplace.parts.throughput.batched.divi_milp import solve_batched_milp
+from heteroplace.parts.throughput.batched.divi_rules import BatchRules
+from heteroplace.parts.throughput.bounds.batched import (
     batched_lower_bound,
     batched_module_bounds,
 )
-from heteroplace.solve.bounds.subproblem import subproblem
+from heteroplace.parts.throughput.bounds.subproblem import subproblem
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.solvers import get_solver

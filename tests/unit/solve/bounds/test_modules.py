@@ -23,16 +23,16 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.core_problem import NativePlan, NativeProblem
 from heteroplace.native.core_search import SearchReport, search_plans
 from heteroplace.native.list import heft
+from heteroplace.parts.throughput.bounds.module_recursion import ModuleRecursion
+from heteroplace.parts.throughput.bounds.subproblem import spine, subproblem, subproblem_key
+from heteroplace.parts.throughput.bounds.subset_bounds import SubsetBounds
+from heteroplace.parts.throughput.split import module_bound
+from heteroplace.parts.throughput.split.channel_split import ChannelSplit
+from heteroplace.parts.throughput.split.module_bound import ModuleBound
+from heteroplace.parts.throughput.split.pool import Budget, Pool
 from heteroplace.solve import Bound, Problem, SolveOptions, get_solver, lower_bound
-from heteroplace.solve.bounds.module_recursion import ModuleRecursion
-from heteroplace.solve.bounds.subproblem import spine, subproblem, subproblem_key
-from heteroplace.solve.bounds.subset_bounds import SubsetBounds
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.list import heft as list_heft
-from heteroplace.solve.split import module_bound
-from heteroplace.solve.split.channel_split import ChannelSplit
-from heteroplace.solve.split.module_bound import ModuleBound
-from heteroplace.solve.split.pool import Budget, Pool
 from tests.instances import given_costs, gpus, instance, problem_of
 from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of

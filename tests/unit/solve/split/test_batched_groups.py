@@ -13,10 +13,10 @@ import pytest
 from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.cost import build_table
-from heteroplace.native.core_batches import BatchLayout, search_batches
+from heteroplace.parts.throughput.batched.device_symmetry import device_symmetry
+from heteroplace.parts.throughput.native.core_batches import BatchLayout, search_batches
+from heteroplace.parts.throughput.split.batched_module import BatchedModule, SearchEffort
 from heteroplace.solve import Problem
-from heteroplace.solve.batched.device_symmetry import device_symmetry
-from heteroplace.solve.split.batched_module import BatchedModule, SearchEffort
 from tests.unit.solve.split.test_batched_split import line, states
 
 

@@ -20,21 +20,21 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.batched.device_symmetry import DeviceSymmetry, device_symmetry
-from heteroplace.solve.batched.list_solver import batch_bound
-from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.split import batched_chain
-from heteroplace.solve.split.batched_chain import BatchedChain, ChainBudget, _ranks
-from heteroplace.solve.split.batched_module import (
+from heteroplace.parts.throughput.batched.device_symmetry import DeviceSymmetry, device_symmetry
+from heteroplace.parts.throughput.batched.list_solver import batch_bound
+from heteroplace.parts.throughput.split import batched_chain
+from heteroplace.parts.throughput.split.batched_chain import BatchedChain, ChainBudget, _ranks
+from heteroplace.parts.throughput.split.batched_module import (
     BatchedModule,
     SearchEffort,
     State,
     blocks_of,
     matched,
 )
-from heteroplace.solve.split.batched_solver import BatchedSplit
+from heteroplace.parts.throughput.split.batched_solver import BatchedSplit
+from heteroplace.simulate.simulator import simulate
+from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
+from heteroplace.solve.deadline import Deadline
 from tests.instances import instance
 from tests.strategies import Instance, exact_cases, instances, random_instance
 from tests.unit.solve.batched.test_divi import brute_force, free, nodes

@@ -12,17 +12,17 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Run
 from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.deadline import NEVER, Deadline
-from heteroplace.solve.split.batched_shares import AUTO_SHARES, DIVI_SHARES
-from heteroplace.solve.split.pipelined import (
+from heteroplace.parts.throughput.split.batched_shares import AUTO_SHARES, DIVI_SHARES
+from heteroplace.parts.throughput.split.pipelined import (
     MIN_TO_PROVE_S,
     batch_problem,
     pipelined,
     promising_sizes,
 )
-from heteroplace.solve.throughput import throughput_solver as throughput
-from heteroplace.solve.throughput.priced_assignment import Assignment
+from heteroplace.parts.throughput.steady_state import throughput_solver as throughput
+from heteroplace.parts.throughput.steady_state.priced_assignment import Assignment
+from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve.deadline import NEVER, Deadline
 from tests.strategies import random_instance
 from tests.unit.solve.batched.test_batched import batched
 from tests.unit.solve.batched.test_divi import free, nodes

@@ -18,19 +18,24 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.parts.throughput.split.chain_program import end_prices, shortest_path, value
+from heteroplace.parts.throughput.split.chain_split import ChainSplit
+from heteroplace.parts.throughput.split.channel_split import ChannelSplit
+from heteroplace.parts.throughput.split.exact import Proof
+from heteroplace.parts.throughput.split.module_memory import _choices, _held, _room, fitting_chain
+from heteroplace.parts.throughput.split.module_plans import ModulePlans
+from heteroplace.parts.throughput.split.module_problem import (
+    NO_END,
+    LocalModule,
+    ModuleProblem,
+    split_steps,
+)
+from heteroplace.parts.throughput.split.pool import Budget, Pool
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.feasibility import overflow
 from heteroplace.solve.problem import ProgressReport
-from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
-from heteroplace.solve.split.chain_split import ChainSplit
-from heteroplace.solve.split.channel_split import ChannelSplit
-from heteroplace.solve.split.exact import Proof
-from heteroplace.solve.split.module_memory import _choices, _held, _room, fitting_chain
-from heteroplace.solve.split.module_plans import ModulePlans
-from heteroplace.solve.split.module_problem import NO_END, LocalModule, ModuleProblem, split_steps
-from heteroplace.solve.split.pool import Budget, Pool
 from tests.instances import given_costs, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan

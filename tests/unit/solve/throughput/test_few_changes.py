@@ -8,9 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.native.core_throughput import contiguous_splits, placement_loads
+from heteroplace.native.core_loads import placement_loads
+from heteroplace.parts.throughput.native.core_throughput import contiguous_splits
+from heteroplace.parts.throughput.steady_state.few_changes import with_few_changes
 from heteroplace.solve.problem import Problem
-from heteroplace.solve.throughput.few_changes import with_few_changes
 from tests.instances import cpu, instance, problem_of
 from tests.strategies import exact_cases
 

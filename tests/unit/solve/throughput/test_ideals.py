@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 
 from heteroplace.model.cluster import Cluster
-from heteroplace.native.core_throughput import ideal_split, placement_loads
+from heteroplace.native.core_loads import placement_loads
+from heteroplace.parts.throughput.native.core_throughput import ideal_split
+from heteroplace.parts.throughput.steady_state.pipeline import stage_order
+from heteroplace.parts.throughput.steady_state.throughput_solver import IDEALS
 from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.problem import Problem
-from heteroplace.solve.throughput.pipeline import stage_order
-from heteroplace.solve.throughput.throughput_solver import IDEALS
 from tests.corpus import corpus
 from tests.instances import gpus, instance, problem_of
 from tests.reference.placements import fits, is_allowed

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.native.core_throughput import placement_loads
+from heteroplace.native.core_loads import placement_loads
+from heteroplace.parts.throughput.steady_state.pipeline import stage_order
+from heteroplace.parts.throughput.steady_state.priced_assignment import is_small, solve_assignment
+from heteroplace.parts.throughput.steady_state.stage_splits import stage_splits
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import repeat_plan
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.throughput.pipeline import stage_order
-from heteroplace.solve.throughput.priced_assignment import is_small, solve_assignment
-from heteroplace.solve.throughput.stage_splits import stage_splits
 from tests.instances import gpus, instance, problem_of
 from tests.reference.graphs import closure
 from tests.reference.placements import fits, is_allowed

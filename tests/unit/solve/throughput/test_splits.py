@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from heteroplace.native.core_throughput import contiguous_splits, placement_loads
+from heteroplace.native.core_loads import placement_loads
+from heteroplace.parts.throughput.native.core_throughput import contiguous_splits
+from heteroplace.parts.throughput.steady_state.throughput_solver import find_throughput
 from heteroplace.solve import SolveOptions
 from heteroplace.solve.problem import Problem
-from heteroplace.solve.throughput.throughput_solver import find_throughput
 from tests.instances import gpus, instance, problem_of
 
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import CONGESTION_MODES
 from heteroplace.native.core_arrays import IMPOSSIBLE
-from heteroplace.native.core_throughput import SubsetKnapsack
+from heteroplace.parts.throughput.native.core_throughput import SubsetKnapsack
+from heteroplace.parts.throughput.steady_state.priced_assignment import solve_assignment
+from heteroplace.parts.throughput.steady_state.prices import price_bound
+from heteroplace.parts.throughput.steady_state.subset_bound import subset_bound
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.throughput.priced_assignment import solve_assignment
-from heteroplace.solve.throughput.prices import price_bound
-from heteroplace.solve.throughput.subset_bound import subset_bound
 from tests.corpus import corpus
 from tests.instances import gpus, instance, problem_of
 from tests.reference.throughput import least_item_ns

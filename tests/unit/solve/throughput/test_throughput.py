@@ -16,20 +16,20 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES, COPY_ENGINES, Cluster
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.native.core_loads import placement_loads
 from heteroplace.native.core_problem import NativeProblem
-from heteroplace.native.core_throughput import (
+from heteroplace.native.list import m_topo
+from heteroplace.parts.throughput.native.core_throughput import (
     Relaxation,
     contiguous_splits,
     improve_placements,
-    placement_loads,
 )
-from heteroplace.native.list import m_topo
+from heteroplace.parts.throughput.steady_state.convex_combination import combined_placements
+from heteroplace.parts.throughput.steady_state.priced_assignment import solve_assignment
+from heteroplace.parts.throughput.steady_state.prices import PRICES, price_bound
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.search.initial_solutions import InitialSolutions
-from heteroplace.solve.throughput.convex_combination import combined_placements
-from heteroplace.solve.throughput.priced_assignment import solve_assignment
-from heteroplace.solve.throughput.prices import PRICES, price_bound
 from tests.corpus import corpus
 from tests.instances import cpu, given_costs, gpus, instance, problem_of
 from tests.reference.placements import fits, is_allowed, used_bytes

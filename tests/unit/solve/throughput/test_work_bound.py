@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from heteroplace.parts.throughput.steady_state import work_bound as module
+from heteroplace.parts.throughput.steady_state.work_bound import work_bound
 from heteroplace.solve import get_solver
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import SolveOptions
-from heteroplace.solve.throughput import work_bound as module
-from heteroplace.solve.throughput.work_bound import work_bound
 from tests.instances import cpu, gpus, instance, problem_of
 from tests.reference.throughput import least_item_ns
 from tests.strategies import Instance, exact_cases

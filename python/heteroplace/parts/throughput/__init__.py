@@ -1,0 +1,1 @@
+"""Plans for throughput and for several items in one run (DiviML)."""

@@ -1,0 +1,1 @@
+"""Problem + items -> a makespan that no plan beats, and recursive bounds over modules (DiviML)."""
