@@ -87,8 +87,6 @@ def heft(
     return plan_by(native, NAMED_PARTS["heft"], time_limit_s, devices)
 
 
-
-
 def breadth_first_order(native: NativeProblem) -> tuple[int, ...]:
     """Return the tasks in breadth-first topological order; ties by id."""
     return tuple(_core.task_dag(native).breadth_first_order().tolist())

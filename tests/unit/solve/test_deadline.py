@@ -16,8 +16,9 @@ from heteroplace.native.core_search import search_plans
 from heteroplace.native.list import heft
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.parts.throughput.split.split_solver import run_split
+from heteroplace.parts.throughput.steady_state import prices
 from heteroplace.parts.throughput.steady_state.prices import PriceBound, price_bound
-from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, judge
+from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.coarsened import solve_coarsened
 from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat import run_cpsat
@@ -99,7 +100,7 @@ def test_the_bound_of_the_tasks_has_no_more_than_groups_left(
         limits.append(given[3])
         return price_bound(*given)
 
-    monkeypatch.setattr(judge, "price_bound", price_bound_in)
+    monkeypatch.setattr(prices, "price_bound", price_bound_in)
     options = SolveOptions("throughput", coarsening="breakpoints", time_limit_s=0.2, threads=1)
     solve_coarsened(problem, options, Slow())
     assert len(limits) == 1

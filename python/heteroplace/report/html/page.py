@@ -64,11 +64,11 @@ def page_text(content: PageContent) -> str:
     }
     before, *rest = _asset("page.html").split("{{")
     # By parts, as what is put in may itself have braces.
-    pieces = [before]
+    texts = [before]
     for text in rest:
         name, _, after = text.partition("}}")
-        pieces += [parts[name], after]
-    return "".join(pieces)
+        texts += [parts[name], after]
+    return "".join(texts)
 
 
 def _asset(name: str) -> str:

@@ -256,8 +256,8 @@ def _column(
     type_ = type_of(like)
     column = relay.take(table, _index(branch), axis=1)
     column = relay.reshape(column, [-1] + [1] * (len(type_.shape) - 1))
-    wanted_dtype = dtype or type_.dtype
-    return column if type_of(table).dtype == wanted_dtype else relay.cast(column, wanted_dtype)
+    column_dtype = dtype or type_.dtype
+    return column if type_of(table).dtype == column_dtype else relay.cast(column, column_dtype)
 
 
 def _index(branch: int) -> relay.Constant:
