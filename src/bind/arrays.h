@@ -58,7 +58,7 @@ using Rows = std::pair<Ints, Ints>;
 inline model::Csr ToCsr(const Rows& rows) {
   model::Csr csr{ToNarrow(rows.first), ToNarrow(rows.second)};
   const std::vector<int>& ends = csr.offsets;
-  if (ends.empty() || ends.front() != 0 || !std::is_sorted(ends.begin(), ends.end()) ||
+  if (ends.empty() || ends.front() != 0 || !std::ranges::is_sorted(ends) ||
       ends.back() != static_cast<int>(csr.values.size())) {
     throw Error(ErrorKind::kGraph, "the offsets of a list of lists do not rise from 0 to its size");
   }

@@ -50,7 +50,7 @@ BatchTuple SearchByAnnealing(const model::Problem& problem, int num_items, const
   }
   throughput::BatchSearchResult found = Unlocked([&] {
     return throughput::SearchBatches(
-        problem, num_items, std::move(first), options,
+        problem, num_items, first, options,
         [&progress](int64_t evaluations) { return PollPython(progress, evaluations); });
   });
   const model::Csr& items = found.steps.items;

@@ -26,7 +26,7 @@ LagrangianBound Bound(const model::Problem& problem, std::vector<double> prices,
   }
   const bool is_whole = prices.size() == static_cast<size_t>(problem.num_memories);
   if ((!prices.empty() && !is_whole) ||
-      std::any_of(prices.begin(), prices.end(), [](double price) { return price < 0; })) {
+      std::ranges::any_of(prices, [](double price) { return price < 0; })) {
     const std::string given = nb::cast<std::string>(nb::repr(nb::cast(prices)));
     throw nb::value_error(("prices must be " + std::to_string(problem.num_memories) +
                            " numbers >= 0, one per memory, or empty; got " + given)

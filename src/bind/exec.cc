@@ -47,6 +47,7 @@ void MakeExecutor(LoadedExecutor* place, const std::string& libtvm_path,
                   std::shared_ptr<exec::Transport> transport) {
   exec::ExecutorSource source = SourceOf(libtvm_path, library_path, program_text, blob,
                                          max_in_flight, helping, cuda_graphs, cuda_words);
+  // An address that TVM gave to Python. NOLINTNEXTLINE(performance-no-int-to-ptr)
   source.module = reinterpret_cast<exec::TVMModuleHandle>(module);
   source.transport = std::move(transport);
   Unlocked([&] { new (place) LoadedExecutor(source); });

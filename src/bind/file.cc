@@ -51,7 +51,7 @@ WeightsArray Weights(std::shared_ptr<const exec::WeightsMap> weights) {
   auto shared = std::make_unique<Shared>(std::move(weights));
   const exec::WeightsMap& map = **shared;
   nb::capsule owner(shared.get(), [](void* p) noexcept { delete static_cast<Shared*>(p); });
-  shared.release();
+  static_cast<void>(shared.release());
   return WeightsArray(map.data(), {static_cast<size_t>(map.bytes())}, owner);
 }
 

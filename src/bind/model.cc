@@ -21,11 +21,13 @@ using SharedArrays = std::tuple<Ints, Ints, Ints, Rows, Ints>;
 /*! \brief The buffer of each tensor, -1: none; their bytes. */
 using Buffers = std::pair<Ints, Ints>;
 
-void InitProblem(model::Problem* self, Ints run_ns, Ints device_memory, Rows device_units,
-                 Ints weight_bytes, Ints workspace_bytes, Ints task_group, Ints tensor_bytes,
-                 Ints producer, Ints is_output, Rows task_reads, Ints memory_bytes,
-                 Ints link_bandwidth, Ints link_latency_ns, Rows link_resources, Rows route_links,
-                 int host, Ints batch_sizes, std::optional<Ints> batch_run_ns,
+void InitProblem(model::Problem* self, const Ints& run_ns, const Ints& device_memory,
+                 const Rows& device_units, const Ints& weight_bytes, const Ints& workspace_bytes,
+                 const Ints& task_group, const Ints& tensor_bytes, const Ints& producer,
+                 const Ints& is_output, const Rows& task_reads, const Ints& memory_bytes,
+                 const Ints& link_bandwidth, const Ints& link_latency_ns,
+                 const Rows& link_resources, const Rows& route_links, int host,
+                 const Ints& batch_sizes, std::optional<Ints> batch_run_ns,
                  std::optional<MeasuredTransfers> measured, std::optional<SharedArrays> shared,
                  std::optional<Buffers> buffers, bool frees_tensors) {
   model::Problem problem;

@@ -48,6 +48,7 @@ inline exec::DLDataType TensorType(const nanobind::dlpack::dtype& array,
 template <typename Array>
 std::vector<int64_t> Shape(const Array& array) {
   std::vector<int64_t> shape;
+  shape.reserve(array.ndim());
   for (size_t i = 0; i < array.ndim(); ++i) shape.push_back(static_cast<int64_t>(array.shape(i)));
   return shape;
 }

@@ -101,8 +101,8 @@ class RankedExecutor : public LoadedExecutor {
     const exec::Trace recorded = ranked_->MergedTrace(limit);
     if (fault != nullptr) std::rethrow_exception(fault);
     const int64_t number = request->trace_number();
-    const auto own = std::find_if(recorded.requests.begin(), recorded.requests.end(),
-                                  [&](const auto& at) { return at.request == number; });
+    const auto own = std::ranges::find_if(recorded.requests,
+                                          [&](const auto& at) { return at.request == number; });
     if (own == recorded.requests.end()) {
       throw Error(ErrorKind::kExecution,
                   "calls of other threads have taken the place of the timed one in the recording; "

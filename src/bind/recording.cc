@@ -90,6 +90,7 @@ auto DescribeRouters(LoadedExecutor& self) {
 void PredictRoutes(LoadedExecutor& self,
                    const std::vector<std::pair<std::string, std::vector<int64_t>>>& routes) {
   std::vector<exec::PredictedBranches> all;
+  all.reserve(routes.size());
   for (const auto& [router, branches] : routes) all.push_back({router, branches});
   Unlocked([&] { self.local().Predict(all); });
 }

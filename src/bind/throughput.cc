@@ -35,6 +35,7 @@ std::pair<double, Numpy<double>> EvaluateRelaxation(throughput::Relaxation& rela
 std::vector<std::vector<int>> ToPlacements(const model::Problem& problem,
                                            const std::vector<Ints>& arrays) {
   std::vector<std::vector<int>> placements;
+  placements.reserve(arrays.size());
   for (const Ints& device : arrays) placements.push_back(ToDevices(problem, device));
   return placements;
 }
@@ -60,7 +61,7 @@ std::tuple<NumpyInts, int64_t, int64_t, int64_t, bool> ImprovePlacements(
 
 bool HasClass(const throughput::SubsetKnapsack& knapsack, int device_class) {
   const std::vector<int>& classes = knapsack.device_class();
-  return std::find(classes.begin(), classes.end(), device_class) != classes.end();
+  return std::ranges::find(classes, device_class) != classes.end();
 }
 
 std::pair<Numpy<double>, NumpyInts> EvaluateSubsets(throughput::SubsetKnapsack& knapsack,

@@ -23,12 +23,11 @@ Loads::Loads(const model::Problem& problem, std::vector<int> device)
       largest_workspace_(problem.num_devices, 0),
       looked_at_(problem.num_memories, 0) {
   workspaces_.push_back(0);
-  std::sort(workspaces_.begin(), workspaces_.end());
-  workspaces_.erase(std::unique(workspaces_.begin(), workspaces_.end()), workspaces_.end());
+  std::ranges::sort(workspaces_);
+  workspaces_.erase(std::ranges::unique(workspaces_).begin(), workspaces_.end());
   workspace_count_.assign(static_cast<size_t>(problem.num_devices) * workspaces_.size(), 0);
   for (int task = 0; task < problem.num_tasks; ++task) {
-    const auto found =
-        std::lower_bound(workspaces_.begin(), workspaces_.end(), problem.workspace_bytes[task]);
+    const auto found = std::ranges::lower_bound(workspaces_, problem.workspace_bytes[task]);
     workspace_of_.push_back(static_cast<int>(found - workspaces_.begin()));
     RunOn(task, device_[task], 1);
   }
@@ -85,9 +84,7 @@ void Loads::Move(int task, int device) {
   device_[task] = device;
 }
 
-int64_t Loads::ItemNs() const {
-  return busy_ns_.empty() ? 0 : *std::max_element(busy_ns_.begin(), busy_ns_.end());
-}
+int64_t Loads::ItemNs() const { return busy_ns_.empty() ? 0 : *std::ranges::max_element(busy_ns_); }
 
 int64_t Loads::Overflow() const {
   int64_t total = 0;

@@ -71,9 +71,7 @@ std::string Convolution::ToText() const {
          TailText(data, filter) + std::to_string(algorithm);
 }
 
-bool IsConvolution(std::string_view symbol) {
-  return symbol.substr(0, kConvolutionPrefix.size()) == kConvolutionPrefix;
-}
+bool IsConvolution(std::string_view symbol) { return symbol.starts_with(kConvolutionPrefix); }
 
 Convolution ParseConvolution(std::string_view symbol) {
   const LibraryKernelName name(symbol, kConvolutionPrefix, "convolution", kConvolutionForm);

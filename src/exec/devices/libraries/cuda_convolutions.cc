@@ -198,7 +198,7 @@ std::vector<std::string> FindConvolutionAlgorithms(const CudaRuntime& cuda, int 
   std::vector<std::string> found;
   for (const CudnnAlgorithm& each : offered) {
     if (count-- <= 0) break;
-    const bool is_known = std::find(seen.begin(), seen.end(), each.number) != seen.end();
+    const bool is_known = std::ranges::find(seen, each.number) != seen.end();
     if (is_known || each.status != 0 || each.is_deterministic != kCudnnDeterministic) continue;
     seen.push_back(each.number);
     // Asked again: it must hold for what the description says it multiplies in.

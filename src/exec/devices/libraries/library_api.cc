@@ -60,8 +60,8 @@ void* FindSymbol(void* library, const LibraryPlace& place, const char* name) {
 
 std::string NvidiaLibrary::Describe(int status) const {
   const char* name = GetErrorString(status);
-  const std::string text = std::string(name == nullptr ? "unknown error" : name) + " (" +
-                           place->name + " status " + std::to_string(status) + ")";
+  std::string text = std::string(name == nullptr ? "unknown error" : name) + " (" + place->name +
+                     " status " + std::to_string(status) + ")";
   if (GetLastErrorString == nullptr) return text;
   char message[kMaxMessageBytes] = {};
   GetLastErrorString(message, sizeof(message));

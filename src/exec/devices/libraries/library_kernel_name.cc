@@ -34,7 +34,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) { return "[" + Joined(s
 LibraryKernelName::LibraryKernelName(std::string_view symbol, std::string_view prefix,
                                      const char* what, std::string_view form)
     : what_(what), form_(form), fields_(PartsOf(symbol, ':')) {
-  if (symbol.substr(0, prefix.size()) != prefix || fields_.size() != kNumFields) {
+  if (!symbol.starts_with(prefix) || fields_.size() != kNumFields) {
     Fail("'" + std::string(symbol) + "' is no " + what_);
   }
 }
@@ -66,6 +66,7 @@ std::vector<int64_t> LibraryKernelName::Numbers(size_t field, size_t count, cons
     Fail("a " + what_ + " has the " + whole + " '" + std::string(fields_[field]) + "'");
   }
   std::vector<int64_t> numbers;
+  numbers.reserve(parts.size());
   for (std::string_view part : parts) {
     numbers.push_back(ReadNumber<int64_t>(part, one, min, kMaxExtent));
   }

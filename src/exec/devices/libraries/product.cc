@@ -66,9 +66,7 @@ std::string Product::ToText() const {
   return text;
 }
 
-bool IsProduct(std::string_view symbol) {
-  return symbol.substr(0, kProductPrefix.size()) == kProductPrefix;
-}
+bool IsProduct(std::string_view symbol) { return symbol.starts_with(kProductPrefix); }
 
 Product ParseProduct(std::string_view symbol) {
   const LibraryKernelName name(symbol, kProductPrefix, "product", kProductForm);

@@ -97,6 +97,7 @@ double Annealer::MemoryEnergy(int memory) const {
 double Annealer::Energy() {
   if (is_wide_) {
     std::vector<double> parts;
+    parts.reserve(problem_.num_resources);
     for (int resource = 0; resource < problem_.num_resources; ++resource) {
       parts.push_back(ResourceEnergy(resource));
     }
@@ -183,7 +184,7 @@ int Annealer::BusyTask() {
   int task = random_.Below(problem_.num_tasks);
   for (int tries = 0; tries < 4; ++tries) {
     const auto units = problem_.device_units[loads_.device()[task]];
-    if (std::find(units.begin(), units.end(), busiest) != units.end()) break;
+    if (std::ranges::find(units, busiest) != units.end()) break;
     task = random_.Below(problem_.num_tasks);
   }
   return task;

@@ -73,7 +73,7 @@ class Planner {
   std::vector<int> Union(const std::vector<int>& scope, int id, int variable) const {
     std::vector<int> all = scope;
     for (int other : live_[id].factor.scope) {
-      const auto at = std::lower_bound(all.begin(), all.end(), other);
+      const auto at = std::ranges::lower_bound(all, other);
       if (other != variable && (at == all.end() || *at != other)) all.insert(at, other);
     }
     return all;
@@ -105,9 +105,8 @@ class Planner {
     std::vector<Bucket> buckets = Split(variable, true);
     // Many sets of memories at one task, 127 values each, would make a table that no memory holds.
     const int64_t most = plan_.work > kManyReads ? max_entries_ : kMaxShared;
-    const bool is_too_large = std::any_of(buckets.begin(), buckets.end(), [&](const Bucket& one) {
-      return Entries(one.scope, variable) > most;
-    });
+    const bool is_too_large = std::ranges::any_of(
+        buckets, [&](const Bucket& one) { return Entries(one.scope, variable) > most; });
     if (is_too_large) buckets = Split(variable, false);
     plan_.is_exact = plan_.is_exact && buckets.size() == 1;
     std::vector<int> neighbours;
@@ -116,8 +115,8 @@ class Planner {
       neighbours.insert(neighbours.end(), bucket.scope.begin(), bucket.scope.end());
     }
     for (const Bucket& bucket : buckets) Emit(variable, bucket);
-    std::sort(neighbours.begin(), neighbours.end());
-    neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
+    std::ranges::sort(neighbours);
+    neighbours.erase(std::ranges::unique(neighbours).begin(), neighbours.end());
     for (int other : neighbours) Rank(other);
   }
 
@@ -132,7 +131,7 @@ class Planner {
       if (!live_[id].is_alive) continue;
       (shares && live_[id].factor.is_shared ? shared : own).push_back(id);
     }
-    std::stable_sort(own.begin(), own.end(), [this](int a, int b) {
+    std::ranges::stable_sort(own, [this](int a, int b) {
       return live_[a].factor.scope.size() > live_[b].factor.scope.size();
     });
     // What all parts share counts in each.
@@ -174,7 +173,7 @@ class Planner {
       int stride = 1;
       for (size_t i = live.factor.scope.size(); i-- > 0;) {
         const int v = live.factor.scope[i];
-        const auto at = std::find(local.begin(), local.end(), v);
+        const auto at = std::ranges::find(local, v);
         input.strides[static_cast<size_t>(at - local.begin())] = stride;
         stride *= graph_.domain[v];
       }
@@ -195,7 +194,7 @@ class Planner {
   /*! \brief The position of an equal elimination, or of this new one. */
   int Intern(Elimination step) {
     using Input = Elimination::Input;
-    std::sort(step.inputs.begin(), step.inputs.end(), [](const Input& a, const Input& b) {
+    std::ranges::sort(step.inputs, [](const Input& a, const Input& b) {
       return std::tie(a.table, a.scale, a.strides) < std::tie(b.table, b.scale, b.strides);
     });
     std::vector<double> key(step.domain.begin(), step.domain.end());

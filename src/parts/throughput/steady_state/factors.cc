@@ -70,8 +70,8 @@ void FactorGraph::AddVariables() {
   std::vector<std::vector<int>> sets(p.num_tasks + 1);  // of tensors, by maker plus one
   for (int tensor = 0; tensor < p.num_tensors; ++tensor) {
     std::vector<int>& readers = readers_[tensor];
-    std::sort(readers.begin(), readers.end());
-    readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+    std::ranges::sort(readers);
+    readers.erase(std::ranges::unique(readers).begin(), readers.end());
     const bool goes_to_host = p.is_output[tensor] != 0 && p.host >= 0 && p.producer[tensor] >= 0;
     const bool is_everywhere = p.producer[tensor] < 0 && p.host < 0;
     const bool is_shared = readers.size() + (goes_to_host ? 1 : 0) >= 2 && !readers.empty();
@@ -175,6 +175,7 @@ void FactorGraph::AddShared(int tensor, int maker, const std::vector<int>& reade
   if (goes_to_host) {
     const int table = TableFor({kMade, p.tensor_bytes[tensor]}, p.num_devices, [&] {
       std::vector<Amounts> entries;
+      entries.reserve(p.num_devices);
       for (int d = 0; d < p.num_devices; ++d) {
         entries.push_back(CopyAmounts(tensor, memory(d), p.host));
       }
@@ -186,6 +187,7 @@ void FactorGraph::AddShared(int tensor, int maker, const std::vector<int>& reade
     if (maker < 0) {
       const int table = TableFor({kInput, p.tensor_bytes[tensor]}, p.num_devices, [&] {
         std::vector<Amounts> entries;
+        entries.reserve(p.num_devices);
         for (int d = 0; d < p.num_devices; ++d) {
           entries.push_back(CopyAmounts(tensor, p.host, memory(d)));
         }

@@ -34,7 +34,7 @@ void IdealGraph::FindNodes(const model::Problem& problem) {
   std::vector<int> component = graph::StrongComponents(graph::Dag(std::move(successors)));
   std::vector<int> size(static_cast<size_t>(count), 0);
   for (int task = 0; task < count; ++task) ++size[component[first[task]]];
-  if (count > 1 && 2 * *std::max_element(size.begin(), size.end()) > count) {
+  if (count > 1 && 2 * *std::ranges::max_element(size) > count) {
     std::erase_if(edges, [](const auto& edge) { return edge.first > edge.second; });
     component = first;
   }
@@ -104,8 +104,8 @@ bool IdealGraph::FindIdeals(int most) {
 bool IdealGraph::Passes(int id, int ideal) const {
   const Passed& one = passed[id];
   const bool is_made = Has(ideals[ideal], one.producer);
-  return std::any_of(one.readers.begin(), one.readers.end(),
-                     [&](int reader) { return Has(ideals[ideal], reader) != is_made; });
+  return std::ranges::any_of(one.readers,
+                             [&](int reader) { return Has(ideals[ideal], reader) != is_made; });
 }
 
 }  // namespace heteroplace::throughput

@@ -61,13 +61,11 @@ class IdealProgram {
     std::map<std::vector<int64_t>, size_t> known;
     std::set<int> units;
     const int64_t workspace =
-        problem_.workspace_bytes.empty()
-            ? 0
-            : *std::max_element(problem_.workspace_bytes.begin(), problem_.workspace_bytes.end());
+        problem_.workspace_bytes.empty() ? 0 : *std::ranges::max_element(problem_.workspace_bytes);
     for (int device = 0; device < problem_.num_devices; ++device) {
       const auto own = problem_.device_units[device];
       const bool is_taken =
-          std::any_of(own.begin(), own.end(), [&](int unit) { return units.count(unit) > 0; });
+          std::ranges::any_of(own, [&](int unit) { return units.count(unit) > 0; });
       if (is_taken) continue;
       units.insert(own.begin(), own.end());
       const int memory = problem_.device_memory[device];
@@ -249,8 +247,8 @@ class IdealProgram {
       return Has(graph_.ideals[to], node) && !Has(graph_.ideals[from], node);
     };
     const bool is_made = is_between(tensor.producer);
-    const bool is_copied = std::any_of(tensor.readers.begin(), tensor.readers.end(),
-                                       [&](int node) { return is_between(node) != is_made; });
+    const bool is_copied =
+        std::ranges::any_of(tensor.readers, [&](int node) { return is_between(node) != is_made; });
     if (!is_copied) return;
     std::vector<int64_t>& times = is_made ? sent_ns_ : read_ns_;
     for (size_t kind = 0; kind < kinds_.size(); ++kind)

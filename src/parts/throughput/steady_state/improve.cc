@@ -47,8 +47,8 @@ class Improver {
       const Annealer annealer(data_, device, options.seed);
       starts.push_back({annealer.Promise(), Rank(annealer), &device});
     }
-    std::stable_sort(starts.begin(), starts.end(),
-                     [](const Start& a, const Start& b) { return a.promise < b.promise; });
+    std::ranges::stable_sort(starts,
+                             [](const Start& a, const Start& b) { return a.promise < b.promise; });
     for (const Start& start : starts) Record(start.rank, *start.device);
     for (int annealer = 0; annealer < kAnnealers; ++annealer) {
       const Start& start = starts[static_cast<size_t>(annealer) % starts.size()];
@@ -113,7 +113,8 @@ class Improver {
         round_ + 1 == kRounds ? 0.0 : kFirstTemperature * std::pow(kCooling, part);
     annealer.SetPhase(squarings, temperature);
     // Each annealer has its share of the moves and of the time, whatever the number of threads.
-    const int64_t limit = options_.max_moves < 0 ? -1 : options_.max_moves / (kAnnealers * kRounds);
+    const int64_t limit =
+        options_.max_moves < 0 ? -1 : options_.max_moves / (int64_t{kAnnealers} * kRounds);
     const bool is_alone = options_.threads <= 1;
     const double share = (round_ * kAnnealers + (is_alone ? index + 1 : kAnnealers)) /
                          static_cast<double>(kRounds * kAnnealers);

@@ -66,21 +66,22 @@ void Relaxation::Eliminate(size_t index) {
     row[i] = values_[static_cast<size_t>(step.inputs[i].table)].data();
   }
   for (size_t entry = 0; entry < result.size(); ++entry) {
-    std::fill(sums.begin(), sums.end(), 0.0);
+    std::ranges::fill(sums, 0.0);
     for (size_t i = 0; i < row.size(); ++i) {
       const int stride = step.inputs[i].strides.back();
       const double scale = step.inputs[i].scale;
       for (int value = 0; value < num_values; ++value) {
-        sums[static_cast<size_t>(value)] += scale * row[i][value * stride];
+        sums[static_cast<size_t>(value)] += scale * row[i][static_cast<ptrdiff_t>(value) * stride];
       }
     }
-    const auto least = std::min_element(sums.begin(), sums.end());
+    const auto least = std::ranges::min_element(sums);
     result[entry] = *least;
     choice_[index][entry] = static_cast<uint16_t>(least - sums.begin());
     for (size_t other = num_others; other-- > 0;) {  // the next entry: last variable fastest
       const bool wraps = ++at[other] == step.domain[other];
       const int change = wraps ? 1 - step.domain[other] : 1;
-      for (size_t i = 0; i < row.size(); ++i) row[i] += change * step.inputs[i].strides[other];
+      for (size_t i = 0; i < row.size(); ++i)
+        row[i] += static_cast<ptrdiff_t>(change) * step.inputs[i].strides[other];
       if (!wraps) break;
       at[other] = 0;
     }
@@ -89,7 +90,7 @@ void Relaxation::Eliminate(size_t index) {
 
 void Relaxation::CountTotals(std::vector<double>& totals) {
   const size_t num_base = graph_.tables.size();
-  for (std::vector<double>& count : counts_) std::fill(count.begin(), count.end(), 0.0);
+  for (std::vector<double>& count : counts_) std::ranges::fill(count, 0.0);
   for (size_t index = plan_.eliminations.size(); index-- > 0;) {
     const Elimination& step = plan_.eliminations[index];
     std::vector<double>& count = counts_[num_base + index];
@@ -129,7 +130,7 @@ std::vector<int> Relaxation::Placement() const {
     for (size_t other = 0; other < instance.scope.size(); ++other) {
       const auto parent = static_cast<size_t>(instance.parent);
       const EliminationInstance& user = plan_.instances[parent];
-      const auto at = std::find(user.scope.begin(), user.scope.end(), instance.scope[other]);
+      const auto at = std::ranges::find(user.scope, instance.scope[other]);
       const int here = at == user.scope.end()
                            ? chosen[parent]
                            : held[parent][static_cast<size_t>(at - user.scope.begin())];
@@ -140,6 +141,7 @@ std::vector<int> Relaxation::Placement() const {
     value[static_cast<size_t>(instance.variable)] = chosen[index];
   }
   std::vector<int> device;
+  device.reserve(graph_.task_variable.size());
   for (int variable : graph_.task_variable) device.push_back(value[static_cast<size_t>(variable)]);
   return device;
 }

@@ -123,8 +123,7 @@ std::vector<std::vector<int>> DeviceOrders(int num_devices, int count) {
   std::vector<std::vector<int>> orders;
   do {
     orders.push_back(order);
-  } while (std::next_permutation(order.begin(), order.end()) &&
-           static_cast<int>(orders.size()) <= count);
+  } while (std::ranges::next_permutation(order).found && static_cast<int>(orders.size()) <= count);
   if (static_cast<int>(orders.size()) <= count) return orders;
   orders.clear();
   Random random(0);
@@ -178,8 +177,7 @@ std::vector<std::vector<int>> ContiguousSplits(const model::Problem& problem, in
     found.push_back(Ranked(simulate::Loads(problem, split), order));
   }
   const auto sort = [&found] {
-    std::stable_sort(found.begin(), found.end(),
-                     [](const Split& a, const Split& b) { return a.rank < b.rank; });
+    std::ranges::stable_sort(found, [](const Split& a, const Split& b) { return a.rank < b.rank; });
   };
   sort();
   if (!found.empty() && found[0].rank.first > 0) {
@@ -191,6 +189,7 @@ std::vector<std::vector<int>> ContiguousSplits(const model::Problem& problem, in
     sort();
   }
   std::vector<std::vector<int>> splits;
+  splits.reserve(found.size());
   for (Split& split : found) splits.push_back(std::move(split.device));
   return splits;
 }

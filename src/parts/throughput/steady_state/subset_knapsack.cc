@@ -33,7 +33,7 @@ std::vector<int64_t> CopyTimes(const model::Problem& problem, const Hypergraph& 
     for (const int pair : {problem.Pair(memory, other), problem.Pair(other, memory)}) {
       if (problem.route_links[pair].empty()) continue;
       const auto used = problem.route_resources[pair];
-      takes_unit = takes_unit && std::find(used.begin(), used.end(), unit) != used.end();
+      takes_unit = takes_unit && std::ranges::find(used, unit) != used.end();
       pairs.push_back(pair);
     }
   }
@@ -72,8 +72,8 @@ void SubsetKnapsack::AddClasses(const model::Problem& problem) {
     device_class_.push_back(found->second);
     if (!is_new) continue;
     run_ns_.push_back(found->first.first);
-    has_copies_ = has_copies_ || std::any_of(copies.begin(), copies.end(),
-                                             [](int64_t time_ns) { return time_ns > 0; });
+    has_copies_ =
+        has_copies_ || std::ranges::any_of(copies, [](int64_t time_ns) { return time_ns > 0; });
     copy_ns_.push_back(std::move(copies));
   }
 }

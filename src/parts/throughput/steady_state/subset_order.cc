@@ -185,7 +185,7 @@ SubsetOrder::State SubsetOrder::Behind(const State& before, const std::vector<in
                                        bool is_in) {
   State behind;
   for (const auto& [edge, is_edge_in] : before) {
-    if (std::binary_search(mine.begin(), mine.end(), edge) && is_edge_in != is_in) {
+    if (std::ranges::binary_search(mine, edge) && is_edge_in != is_in) {
       cuts.push_back(edge);
     } else if (extents[edge].second > place) {
       behind.emplace_back(edge, is_edge_in);
@@ -194,7 +194,7 @@ SubsetOrder::State SubsetOrder::Behind(const State& before, const std::vector<in
   for (int edge : mine) {
     if (extents[edge].first == place) behind.emplace_back(edge, is_in);
   }
-  std::sort(behind.begin(), behind.end());
+  std::ranges::sort(behind);
   return behind;
 }
 
