@@ -36,7 +36,6 @@ LAYERS = {
     "stats": (1, 0),
     "report": (1, 1),
     "coarsen": (2, 0),
-    "decompose": (2, 1),
     "costs": (2, 0),
     "simulate": (2, 0),
     "solve": (3, 0),

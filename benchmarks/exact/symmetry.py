@@ -21,14 +21,14 @@ from random import Random
 from threading import Event
 
 from benchmarks.row_table import row_table
-from heteroplace.decompose.narrow_cuts import single_channel_modules
-from heteroplace.decompose.serial_modules import module_chain
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.parts.throughput.batched.device_symmetry import DeviceSymmetry, device_symmetry
 from heteroplace.parts.throughput.batched.divi_milp import solve_batched_milp
 from heteroplace.parts.throughput.batched.divi_rules import BatchRules, Measure
+from heteroplace.parts.throughput.decompose.narrow_cuts import single_channel_modules
+from heteroplace.parts.throughput.decompose.serial_modules import module_chain
 from heteroplace.parts.throughput.split.batched_chain import BatchedChain, ChainBudget
 from heteroplace.solve import Problem
 from heteroplace.solve.deadline import Deadline

@@ -11,6 +11,7 @@ void BindSimulate(nanobind::module_& module);
 void BindList(nanobind::module_& module);
 void BindBounds(nanobind::module_& module);
 void BindSearch(nanobind::module_& module);
+void BindCuts(nanobind::module_& module);
 void BindBatches(nanobind::module_& module);
 void BindThroughput(nanobind::module_& module);
 void BindNet(nanobind::module_& module);

@@ -2,17 +2,13 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include <optional>
 #include <utility>
 
 #include "bind/bind.h"
 #include "bind/values.h"
 #include "graph/breakpoints.h"
-#include "graph/cuts.h"
 #include "graph/dag.h"
-#include "graph/edge_components.h"
 #include "graph/levels.h"
-#include "graph/prefix_cuts.h"
 #include "graph/topo.h"
 
 namespace nb = nanobind;
@@ -24,8 +20,6 @@ namespace {
 using graph::Dag;
 using Levels = Instance<"heteroplace.native.core_graph.Levels">;
 using SegmentRules = Instance<"heteroplace.native.core_graph.SegmentRules">;
-using Cuts = Instance<"heteroplace.native.core_graph.Cuts">;
-using BoolArray = nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 Levels LevelsOf(const Dag& dag, const IntSequence& node_ns, const IntSequence& edge_ns) {
   graph::Levels levels;
@@ -50,27 +44,6 @@ std::pair<std::vector<int>, int64_t> CutIntoSegments(const Dag& dag, const IntSe
   graph::Segments found =
       Unlocked([&] { return graph::CutIntoSegments(dag, nodes, View(edge_ns), rules); });
   return {std::move(found.starts), found.cut_ns};
-}
-
-Cuts FindCuts(const Dag& dag) {
-  const graph::Cuts cuts = Unlocked([&] { return graph::FindCuts(dag); });
-  const auto bools = [](const std::vector<uint8_t>& flags) {
-    return nb::cast(Widen(flags)).attr("astype")("bool");
-  };
-  return Cuts::Of(bools(cuts.is_articulation), bools(cuts.is_bridge), Widen(cuts.component),
-                  cuts.num_components);
-}
-
-std::pair<std::vector<int>, int64_t> CutIntoModules(const Dag& dag, const IntSequence& order,
-                                                    int max_channels, int64_t target_nodes,
-                                                    int64_t min_nodes,
-                                                    const std::optional<BoolArray>& is_allowed) {
-  std::vector<uint8_t> allowed(static_cast<size_t>(dag.num_nodes()), 1);
-  if (is_allowed) allowed.assign(is_allowed->data(), is_allowed->data() + is_allowed->size());
-  const std::vector<int> nodes = ToNarrow(order);
-  const graph::PrefixCutRules rules{max_channels, target_nodes, min_nodes, allowed};
-  graph::PrefixCuts found = Unlocked([&] { return graph::BalancedPrefixCuts(dag, nodes, rules); });
-  return {std::move(found.starts), found.cost};
 }
 
 /*! \brief A function of a graph alone, [num_nodes]. */
@@ -100,17 +73,6 @@ Cut a topological order so that the edges between segments cost least.
 Returns
 -------
 Positions in `order` where segments begin, and the cost of the edges between segments in ns.
-)")
-      .def("balanced_prefix_cuts", &CutIntoModules, nb::arg("order"), nb::arg("max_channels"),
-           nb::arg("target_nodes"), nb::arg("min_nodes"), nb::arg("is_allowed") = nb::none(), R"(
-Cut a topological order into modules of about `target_nodes` that form a path.
-
-At most `max_channels` edges cross a cut and no edge crosses two. `is_allowed` tells for
-each position whether there may be a cut before it; None: everywhere.
-
-Returns
--------
-Positions where modules begin, and the sum of (size - target_nodes)**2, which is least.
 )");
 }
 
@@ -143,19 +105,6 @@ void BindGraph(nb::module_& module) {
             return std::pair(Widen(groups.successors.offsets), Widen(groups.successors.values));
           },
           nb::arg("group_of"), nb::arg("num_groups"), "Arguments of the graph of groups.")
-      .def("cuts", &FindCuts,
-           "Return articulation points, bridges and what is left without the bridges.")
-      .def(
-          "edge_connected_components",
-          [](const Dag& self, int k) {
-            return Widen(Unlocked([&] { return graph::EdgeConnectedComponents(self, k); }));
-          },
-          nb::arg("k"), R"(
-Return the component of each node, numbered by the lowest node inside.
-
-Two nodes share one if no cut of fewer than `k` edges parts them, the edges taken as
-undirected. O(k n m) at worst.
-)")
       .def("strong_components", &Nodes<&graph::StrongComponents>, R"(
 Return the component of each node: two share one if each reaches the other.
 

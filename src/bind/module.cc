@@ -66,6 +66,7 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindList(module);
   heteroplace::bind::BindBounds(module);
   heteroplace::bind::BindSearch(module);
+  heteroplace::bind::BindCuts(module);
   heteroplace::bind::BindBatches(module);
   heteroplace::bind::BindThroughput(module);
   heteroplace::bind::BindNet(module);

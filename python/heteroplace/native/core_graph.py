@@ -1,4 +1,4 @@
-"""Graph algorithms of the C++ core on flat arrays: orders, levels, segments, cuts.
+"""Graph algorithms of the C++ core on flat arrays: orders, levels, segments.
 
 Nothing here knows tasks or tensors; `heteroplace.coarsen` gives the arrays their meaning. All
 functions are deterministic and raise GraphError on a cycle or on sizes that disagree.
@@ -64,19 +64,6 @@ class SegmentRules:
         for device in range(num_devices):
             words[:, device // 62] |= self.devices[:, device].astype(np.int64) << (device % 62)
         return words.ravel()
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """Where a graph falls apart, its edges taken as undirected."""
-
-    is_articulation: BoolArray
-    """[num_nodes]"""
-    is_bridge: BoolArray
-    """[num_edges]"""
-    component: IntArray
-    """[num_nodes], what is left without the bridges, numbered by the lowest node inside."""
-    num_components: int
 
 
 class Dag(_core.Dag):

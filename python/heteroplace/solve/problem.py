@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 from heteroplace.control_groups import usable_cores
-from heteroplace.entries import load_entry
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
@@ -25,10 +24,7 @@ from heteroplace.native.list import LIST_PARTS, NAMED_PARTS, ListParts
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.options import duration, option
 
-if TYPE_CHECKING:
-    from heteroplace.decompose.decomposition import Decomposition
-
-_DECOMPOSITION = "heteroplace.decompose.decomposition:Decomposition"
+T = TypeVar("T")
 
 OBJECTIVES = ("latency", "throughput")
 """What can be asked for: a short run, or many runs per second. Every solver offers the first."""
@@ -41,6 +37,9 @@ COARSENINGS = ("fuse-ops", "moirai", "breakpoints", "auto")
 
 ENGINES = ("auto", "gurobi", "highs", "cpsat")
 """What solves exact programmes; see `heteroplace.solve.lp.engines`."""
+
+MAX_MODULE_TASKS = 40
+"""CP-SAT proves little about larger graphs in seconds: modules of them are cut further."""
 
 MAX_CPSAT_TASKS = 150
 """Above this CP-SAT's model takes longer to load and to repeat its hint than the search to do
@@ -119,11 +118,15 @@ class Problem:
         return NativeProblem(self.graph, self.cluster, self.costs, frees_tensors=self.frees_tensors)
 
     @cached_property
-    def modules(self) -> Decomposition:
-        """The modules of the graph at narrow cuts, found once for all that asks."""
-        has_host = self.cluster.host is not None
-        modules: Decomposition = load_entry(_DECOMPOSITION)(self.graph, has_host=has_host)
-        return modules
+    def _derived(self) -> dict[Callable[[Problem], Any], Any]:
+        return {}
+
+    def derived(self, make: Callable[[Problem], T]) -> T:
+        """Return what `make` makes of this problem, once for all callers with the same `make`."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        value: T = self._derived[make]
+        return value
 
 
 @dataclass(frozen=True)

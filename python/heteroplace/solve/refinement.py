@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
-from heteroplace.decompose import MAX_MODULE_TASKS
 from heteroplace.model.plan import Step
 from heteroplace.registry import load_plugins
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem, SolveOptions
+from heteroplace.solve.problem import MAX_CPSAT_TASKS, MAX_MODULE_TASKS, Problem, SolveOptions
 
 if TYPE_CHECKING:
     from heteroplace.solve.bounds.bound import Bound

@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.decompose.narrow_cuts import (
+from heteroplace.errors import GraphError, SolverError
+from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.native.core_graph import Dag
+from heteroplace.parts.throughput.decompose.narrow_cuts import (
     Boundary,
     ModulePath,
     edge_connected_modules,
     prefix_modules,
     single_channel_modules,
 )
-from heteroplace.errors import GraphError, SolverError
-from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.native.core_graph import Dag
+from heteroplace.parts.throughput.native.core_cuts import (
+    balanced_prefix_cuts,
+    edge_connected_components,
+    find_cuts,
+)
 from tests.dags import WeightedDag, lettered, task_graphs, weighted_dags
 from tests.reference.graphs import (
     Edge,
@@ -139,7 +144,7 @@ def test_modules_of_a_graph_whose_own_order_is_bad_use_another_order() -> None:
 @num_cases(200)
 def test_cuts_equal_counting_components(case: WeightedDag) -> None:
     dag, edges = case.dag(), list(case.edges)
-    cuts = dag.cuts()
+    cuts = find_cuts(dag)
     assert np.flatnonzero(cuts.is_articulation).tolist() == articulation_points(
         case.num_nodes, edges
     )
@@ -156,7 +161,7 @@ def test_cuts_equal_counting_components(case: WeightedDag) -> None:
 @given(weighted_dags(max_nodes=6), st.integers(1, 5))
 @num_cases(200)
 def test_edge_connected_components_equal_trying_every_cut(case: WeightedDag, k: int) -> None:
-    component = case.dag().edge_connected_components(k).tolist()
+    component = edge_connected_components(case.dag(), k).tolist()
     parted = parted_by_less_than(case.num_nodes, case.edges, k)
     for a in range(case.num_nodes):
         for b in range(case.num_nodes):
@@ -214,10 +219,10 @@ def test_prefix_cuts_equal_exhaustive_search(
     case: WeightedDag, max_channels: int, target_nodes: int, min_nodes: int
 ) -> None:
     if case.num_nodes == 0:
-        assert case.dag().balanced_prefix_cuts([], 1, 1, 1) == ([], 0)
+        assert balanced_prefix_cuts(case.dag(), [], 1, 1, 1) == ([], 0)
         return
     order = case.dag().depth_first_order().tolist()
-    starts, cost = case.dag().balanced_prefix_cuts(order, max_channels, target_nodes, min_nodes)
+    starts, cost = balanced_prefix_cuts(case.dag(), order, max_channels, target_nodes, min_nodes)
     expected = least_module_cost(order, case.edges, max_channels, target_nodes, min_nodes)
     assert cost == expected
     sizes = [end - begin for begin, end in pairwise([*starts, len(order)])]
@@ -256,13 +261,13 @@ def test_parameters_below_one_are_refused() -> None:
 
 def test_components_joined_by_no_edge_are_refused() -> None:
     with pytest.raises(GraphError, match="joined by 0 edges; expected at least 1"):
-        Dag.of_edges(2, [0], [1]).edge_connected_components(0)
+        edge_connected_components(Dag.of_edges(2, [0], [1]), 0)
 
 
 def test_rules_that_do_not_fit_the_graph_are_refused() -> None:
     dag = Dag.of_edges(2, [0], [1])
     with pytest.raises(GraphError, match="do not fit a graph of 2 nodes"):
-        dag.balanced_prefix_cuts([0, 1], 1, 1, 1, np.ones(3, dtype=bool))
+        balanced_prefix_cuts(dag, [0, 1], 1, 1, 1, np.ones(3, dtype=bool))
 
 
 def _check_path(graph: TaskGraph, path: ModulePath) -> None:

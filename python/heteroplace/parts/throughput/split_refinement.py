@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from heteroplace.entries import load_entry
 from heteroplace.model.plan import Step
+from heteroplace.parts.throughput.decompose.decomposition import modules_of
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem, SolveOptions
 from heteroplace.solve.refinement import EARLY, Prover, RefinementEnd, Route
@@ -27,12 +28,12 @@ class SplitRefinement:
         """Return the route for a graph with narrow cuts."""
         if len(problem.graph.tasks) > _MAX_SPLIT_TASKS:
             return None
-        chain = problem.modules.chain
+        chain = modules_of(problem).chain
         largest = max(len(module.tasks) for module in chain)
         if len(chain) > 1 and largest <= MAX_CPSAT_TASKS:
             reason = f"a chain of {len(chain)} modules of up to {largest} tasks: each exactly"
             return Route(_REFINEMENTS, reason, EARLY)
-        path = problem.modules.path
+        path = modules_of(problem).path
         if path is not None and len(path.modules) > 1:
             reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"
             return Route(_REFINEMENTS, reason)

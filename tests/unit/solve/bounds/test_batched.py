@@ -9,7 +9,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heteroplace.decompose.narrow_cuts import Boundary, ModulePath, prefix_modules
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.parts.throughput.batched.divi_milp import solve_batched_milp
@@ -19,6 +18,8 @@ from heteroplace.parts.throughput.bounds.batched import (
     batched_module_bounds,
 )
 from heteroplace.parts.throughput.bounds.subproblem import subproblem
+from heteroplace.parts.throughput.decompose.decomposition import modules_of
+from heteroplace.parts.throughput.decompose.narrow_cuts import Boundary, ModulePath, prefix_modules
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.solvers import get_solver
@@ -181,8 +182,8 @@ def test_a_long_chain_of_modules_is_bounded() -> None:
     run_ns: dict[str, tuple[dict[int, int], ...]] = {name: ({1: 3, 2: 5},) for name in names}
     case = batched(list(pairwise(names)), run_ns, {}, (1, 2))
     problem = Problem(case.graph, case.cluster, case.costs)
-    assert problem.modules.path is not None
-    assert len(problem.modules.path.modules) > 400
+    assert modules_of(problem).path is not None
+    assert len(modules_of(problem).path.modules) > 400
     assert batched_lower_bound(problem, 2).ns == 5 * 4000
 
 

@@ -10,15 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.decompose import MAX_MODULE_TASKS
-from heteroplace.decompose.narrow_cuts import (
-    Boundary,
-    ModulePath,
-    edge_connected_modules,
-    prefix_modules,
-    single_channel_modules,
-)
-from heteroplace.decompose.serial_modules import module_chain
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.core_problem import NativePlan, NativeProblem
 from heteroplace.native.core_search import SearchReport, search_plans
@@ -26,6 +17,15 @@ from heteroplace.native.list import heft
 from heteroplace.parts.throughput.bounds.module_recursion import ModuleRecursion
 from heteroplace.parts.throughput.bounds.subproblem import spine, subproblem, subproblem_key
 from heteroplace.parts.throughput.bounds.subset_bounds import SubsetBounds
+from heteroplace.parts.throughput.decompose.decomposition import MAX_MODULE_TASKS, modules_of
+from heteroplace.parts.throughput.decompose.narrow_cuts import (
+    Boundary,
+    ModulePath,
+    edge_connected_modules,
+    prefix_modules,
+    single_channel_modules,
+)
+from heteroplace.parts.throughput.decompose.serial_modules import module_chain
 from heteroplace.parts.throughput.split import module_bound
 from heteroplace.parts.throughput.split.channel_split import ChannelSplit
 from heteroplace.parts.throughput.split.module_bound import ModuleBound
@@ -199,7 +199,7 @@ def test_what_nobody_inside_reads_is_gone_at_once() -> None:
 @pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep3", "rwnn/er10x5-wdep4"])
 def test_rwnn_stacks_have_modules_that_can_be_solved(name: str) -> None:
     built = select(f"^{name}$")[0].build()
-    path = spine(Problem(built.graph, built.cluster, built.costs)).modules.path
+    path = modules_of(spine(Problem(built.graph, built.cluster, built.costs))).path
     assert path is not None
     assert len(path.modules) > 1
     assert max(map(len, path.modules)) <= MAX_MODULE_TASKS
@@ -235,7 +235,7 @@ def test_spine_leaves_out_dead_ends() -> None:
 def test_graph_without_narrow_cuts_has_no_modules() -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {f"t{index}": (2, 3) for index in range(60)}
     wide = instance([], run_ns, gpus({}, 2, AMPLE))
-    assert problem_of(wide).modules.path is None
+    assert modules_of(problem_of(wide)).path is None
     assert not ModuleBound(problem_of(wide)).exists
 
 

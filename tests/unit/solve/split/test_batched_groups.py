@@ -10,10 +10,10 @@ from threading import Event
 import numpy as np
 import pytest
 
-from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.cost import build_table
 from heteroplace.parts.throughput.batched.device_symmetry import device_symmetry
+from heteroplace.parts.throughput.decompose.serial_modules import ChainModule
 from heteroplace.parts.throughput.native.core_batches import BatchLayout, search_batches
 from heteroplace.parts.throughput.split.batched_module import BatchedModule, SearchEffort
 from heteroplace.solve import Problem

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.decompose.narrow_cuts import single_channel_modules
-from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -22,6 +20,8 @@ from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.parts.throughput.batched.device_symmetry import DeviceSymmetry, device_symmetry
 from heteroplace.parts.throughput.batched.list_solver import batch_bound
+from heteroplace.parts.throughput.decompose.narrow_cuts import single_channel_modules
+from heteroplace.parts.throughput.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.parts.throughput.split import batched_chain
 from heteroplace.parts.throughput.split.batched_chain import BatchedChain, ChainBudget, _ranks
 from heteroplace.parts.throughput.split.batched_module import (

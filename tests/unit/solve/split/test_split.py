@@ -11,13 +11,18 @@ import pytest
 from hypothesis import given
 from ortools.sat.python import cp_model
 
-from heteroplace.decompose.narrow_cuts import Boundary, ModulePath, single_channel_modules
-from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.parts.throughput.decompose.decomposition import modules_of
+from heteroplace.parts.throughput.decompose.narrow_cuts import (
+    Boundary,
+    ModulePath,
+    single_channel_modules,
+)
+from heteroplace.parts.throughput.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.parts.throughput.split.chain_program import end_prices, shortest_path, value
 from heteroplace.parts.throughput.split.chain_split import ChainSplit
 from heteroplace.parts.throughput.split.channel_split import ChannelSplit
@@ -294,7 +299,7 @@ def test_module_plans_are_translated_there_and_back() -> None:
     problem = get_instance("rwnn/er10x5").build()
     steps = get_solver("heft").solve(problem, QUICK).plan.steps
     found = []
-    chain = problem.modules.chain
+    chain = modules_of(problem).chain
     for extent, share in zip(chain, split_steps(problem, chain, steps), strict=True):
         module = LocalModule(problem, extent)
         local = module.local_steps(share)

@@ -24,12 +24,13 @@ from typing import Literal
 
 import numpy as np
 
-from heteroplace.decompose.narrow_cuts import Boundary, ModulePath
 from heteroplace.errors import SolverError
 from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.native.core_graph import BoolArray
 from heteroplace.parts.throughput.bounds.batched_subset_bounds import BatchedSubsetBounds
-from heteroplace.parts.throughput.bounds.reach import longest_path_ns, reached
+from heteroplace.parts.throughput.decompose.decomposition import modules_of
+from heteroplace.parts.throughput.decompose.narrow_cuts import Boundary, ModulePath
+from heteroplace.parts.throughput.decompose.reach import longest_path_ns, reached
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.quick import best_of
@@ -76,7 +77,7 @@ def batched_lower_bound(
     bounds = _direct_bounds(problem, items)
     if deadline.is_over():
         return best_of(bounds)
-    path = problem.modules.path if path is None else path
+    path = modules_of(problem).path if path is None else path
     if path is not None and len(path.modules) > 1:
         try:
             forward, mirrored, largest = batched_module_bounds(

@@ -12,9 +12,9 @@ import numpy as np
 from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.parts.throughput.batched.divi_milp import solve_batched_milp
 from heteroplace.parts.throughput.batched.divi_rules import BatchRules
-from heteroplace.parts.throughput.bounds.reach import longest_path_ns
 from heteroplace.parts.throughput.bounds.subproblem import Key, subproblem, subproblem_key
 from heteroplace.parts.throughput.bounds.subset_bounds import Subset
+from heteroplace.parts.throughput.decompose.reach import longest_path_ns
 from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.problem import Problem
 

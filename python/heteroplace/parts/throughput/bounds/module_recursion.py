@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from heteroplace.decompose.narrow_cuts import End, ModulePath
-from heteroplace.parts.throughput.bounds.reach import reached
 from heteroplace.parts.throughput.bounds.subset_bounds import Subset, SubsetBounds
+from heteroplace.parts.throughput.decompose.narrow_cuts import End, ModulePath
+from heteroplace.parts.throughput.decompose.reach import reached
 from heteroplace.solve.problem import Problem
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.core_arrays import IMPOSSIBLE
-from heteroplace.parts.throughput.bounds.reach import reached
+from heteroplace.parts.throughput.decompose.reach import reached
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.problem import Problem
 

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from heteroplace.parts.throughput.bounds.reach import longest_path_ns
 from heteroplace.parts.throughput.bounds.subproblem import Key, subproblem_key
+from heteroplace.parts.throughput.decompose.reach import longest_path_ns
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.problem import Problem

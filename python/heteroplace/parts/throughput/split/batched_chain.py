@@ -22,9 +22,9 @@ from threading import Event
 
 import numpy as np
 
-from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.parts.throughput.batched.device_symmetry import DeviceSymmetry
+from heteroplace.parts.throughput.decompose.serial_modules import ChainModule
 from heteroplace.parts.throughput.native.core_batches import (
     BatchLayout,
     Composition,

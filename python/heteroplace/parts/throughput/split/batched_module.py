@@ -18,13 +18,13 @@ from threading import Event
 
 import numpy as np
 
-from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.cost import Cost, TableBuilder
 from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.parts.throughput.batched.device_symmetry import DeviceSymmetry
 from heteroplace.parts.throughput.batched.layouts import first_layout, tasks_split_alike
 from heteroplace.parts.throughput.batched.list_solver import batch_bound
 from heteroplace.parts.throughput.bounds.subproblem import Key, subproblem, subproblem_key
+from heteroplace.parts.throughput.decompose.serial_modules import ChainModule
 from heteroplace.parts.throughput.native.core_batches import (
     BatchLayout,
     FoundLayout,

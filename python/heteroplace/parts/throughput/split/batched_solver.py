@@ -5,8 +5,7 @@ minimised is the makespan T of all L items; their throughput in DiviML's sense i
 
 1. List schedulers, and on equal nodes the plan of one node for its share of the items, replicated;
    for `auto` a placement of least time per item, all items one behind the other (`pipelined.py`).
-2. Over a chain of modules: pairs of compositions, once per class, by shortest paths
-   (`batched_chain.py`).
+2. Over a chain: pairs of compositions, once per class, by shortest paths (`batched_chain.py`).
 3. What that gives, without barriers, and the best list schedule are annealed as a whole
    (`src/parts/throughput/batched/batch_search.h`), each seed on a thread.
 4. A small whole is solved exactly by DiviML's programme; bounds of modules with what is left.
@@ -37,6 +36,7 @@ from heteroplace.parts.throughput.batched.equal_nodes import equal_nodes, node_p
 from heteroplace.parts.throughput.batched.layouts import block_of, first_layout, layout_of_steps
 from heteroplace.parts.throughput.batched.list_solver import check_compositions, no_plan_error
 from heteroplace.parts.throughput.bounds.batched import batched_lower_bound
+from heteroplace.parts.throughput.decompose.decomposition import modules_of
 from heteroplace.parts.throughput.native.core_batches import (
     BATCH_RULES,
     BatchLayout,
@@ -225,7 +225,7 @@ class BatchedSplit:
             self._layouts.append((1 << 62, layout))
 
     def _solve_chain(self, block: int, symmetry: device_symmetry.DeviceSymmetry) -> None:
-        if len(modules := self.problem.modules.chain) < 2 or not self._layouts:
+        if len(modules := modules_of(self.problem).chain) < 2 or not self._layouts:
             return
         end = self._within(self._shares.chain)
         if self.options.iterations is None and too_large(self.problem, end):

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.plan import Run, Step
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.parts.throughput.decompose.serial_modules import ChainModule
 from heteroplace.parts.throughput.split.chain_program import end_prices, shortest_path, value
 from heteroplace.parts.throughput.split.module_memory import fitting_chain
 from heteroplace.parts.throughput.split.module_plans import (

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from heteroplace.decompose.narrow_cuts import ModulePath
 from heteroplace.model.plan import Run, Step
 from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import evaluate_order, heft
 from heteroplace.parts.throughput.bounds.module_recursion import ModuleRecursion
 from heteroplace.parts.throughput.bounds.subproblem import subproblem
 from heteroplace.parts.throughput.bounds.subset_bounds import Subset
+from heteroplace.parts.throughput.decompose.narrow_cuts import ModulePath
 from heteroplace.parts.throughput.split.exact import Proof, search_and_prove
 from heteroplace.parts.throughput.split.pool import Pool
 from heteroplace.solve.bounds.quick import quick_bound

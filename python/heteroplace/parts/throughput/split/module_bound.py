@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from heteroplace.decompose import MAX_MODULE_TASKS
-from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.core_search import search_plans
 from heteroplace.native.list import heft
 from heteroplace.parts.throughput.bounds.subproblem import spine, subproblem
+from heteroplace.parts.throughput.decompose.decomposition import modules_of
+from heteroplace.parts.throughput.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.parts.throughput.split.chain_split import ChainSplit
 from heteroplace.parts.throughput.split.channel_split import ChannelSplit
 from heteroplace.parts.throughput.split.pool import Budget, Pool
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.problem import Problem
+from heteroplace.solve.problem import MAX_MODULE_TASKS, Problem
 
 _EVALUATIONS_PER_TASK = 300
 """Schedules tried for a plan that fits, where HEFT has none."""
@@ -36,7 +36,7 @@ class ModuleBound:
     @property
     def exists(self) -> bool:
         """Whether there are modules small enough to be solved."""
-        return self._inner.modules.path is not None
+        return modules_of(self._inner).path is not None
 
     def prove(self, time_limit_s: float, threads: int, target_ns: int) -> Bound:
         """Return the bound that the time allows; modules exist.
@@ -62,7 +62,7 @@ class ModuleBound:
             chain.start(plan.steps)
             source, bound_ns, improve = "chain of modules", chain.bound_ns, chain.improve
         else:
-            path = self._inner.modules.path
+            path = modules_of(self._inner).path
             assert path is not None
             channels = ChannelSplit(self._inner, path, pool)
             source, bound_ns, improve = "modules", channels.bound_ns, channels.improve_any

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Collective, Copy, Load, Run, Step, devices_of
 from heteroplace.native.core_arrays import IMPOSSIBLE
+from heteroplace.parts.throughput.decompose.serial_modules import ChainModule
 from heteroplace.solve.problem import Problem
 
 Pair = tuple[int, int]

@@ -21,6 +21,7 @@ from heteroplace.model.plan import Step
 from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.simulate import native_plan_of, simulate_steps
 from heteroplace.parts.throughput.bounds.subproblem import spine
+from heteroplace.parts.throughput.decompose.decomposition import modules_of
 from heteroplace.parts.throughput.split.batched_solver import BatchedSplit
 from heteroplace.parts.throughput.split.chain_split import ChainSplit
 from heteroplace.parts.throughput.split.channel_split import ChannelSplit
@@ -105,7 +106,7 @@ class _Split:
             self._offer(name, native_plan.steps)
         starting_s = initial_s(problem, options)
         native_plans = [plan for _, plan in initial.native_plans(starting_s)]
-        share = _CHAIN_SEARCH_SHARE if len(problem.modules.chain) > 1 else _CHANNEL_SEARCH_SHARE
+        share = _CHAIN_SEARCH_SHARE if len(modules_of(problem).chain) > 1 else _CHANNEL_SEARCH_SHARE
         self._search("search", native_plans or [native_plan], self._part(share))
         if self._best_ns is None:
             self._find_any_plan()
@@ -144,7 +145,7 @@ class _Split:
         if self._is_done():
             return
         try:
-            if len(self._problem.modules.chain) > 1:
+            if len(modules_of(self._problem).chain) > 1:
                 self._solve_chain()
             else:
                 self._solve_channels()
@@ -190,7 +191,7 @@ class _Split:
 
     def _solve_chain(self) -> None:
         pool, until_memory = self._pool(self._deadline), self._part(1 - _MEMORY_TIME_SHARE)
-        chain = self._problem.modules.chain
+        chain = modules_of(self._problem).chain
         split = ChainSplit(self._problem, chain, pool)
         split.start(self._steps)
         while True:
@@ -243,7 +244,7 @@ class _Split:
 
     def _solve_channels(self) -> None:
         inner = spine(self._problem)
-        paths = inner.modules.paths
+        paths = modules_of(inner).paths
         if not paths:
             self._notes.append(("modules", None, "left out: the graph has no narrow cuts"))
             self._solve_whole()

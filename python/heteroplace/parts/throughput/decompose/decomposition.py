@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from heteroplace.decompose import MAX_MODULE_TASKS
-from heteroplace.decompose.narrow_cuts import (
+from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.throughput.decompose.narrow_cuts import (
     ModulePath,
     edge_connected_modules,
     prefix_modules,
     single_channel_modules,
 )
-from heteroplace.decompose.serial_modules import ChainModule, module_chain
-from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.throughput.decompose.serial_modules import ChainModule, module_chain
+from heteroplace.solve.problem import MAX_MODULE_TASKS, Problem
 
 MAX_MODULE_PATH_TASKS = 5000
 """Larger graphs have too many modules to solve them one by one."""
@@ -27,6 +27,15 @@ _MAX_EDGE_CONNECTED_TASKS = 400
 """Above this only prefixes of orders are tried: edge-connected components take a flow per task."""
 _OTHER_TARGETS = (24, 48, 64)
 """Sizes of modules on the other paths, for bounds alone."""
+
+
+def modules_of(problem: Problem) -> Decomposition:
+    """Return the modules of a problem's graph, found once for all that ask."""
+    return problem.derived(_decompose)
+
+
+def _decompose(problem: Problem) -> Decomposition:
+    return Decomposition(problem.graph, has_host=problem.cluster.host is not None)
 
 
 class Decomposition:

@@ -6,14 +6,14 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace::graph {
+namespace heteroplace::throughput {
 
 /*! \brief The edges of a graph taken as undirected: (neighbour, edge id) for each node. */
 struct Neighbours {
   std::vector<int> offsets;                // [num_nodes + 1]
   std::vector<std::pair<int, int>> pairs;  // [2 num_edges], successors before predecessors
 
-  explicit Neighbours(const Dag& dag);
+  explicit Neighbours(const graph::Dag& dag);
 
   int num_nodes() const { return static_cast<int>(offsets.size()) - 1; }
   std::span<const std::pair<int, int>> operator[](int node) const {
@@ -21,4 +21,4 @@ struct Neighbours {
   }
 };
 
-}  // namespace heteroplace::graph
+}  // namespace heteroplace::throughput

@@ -1,4 +1,4 @@
-#include "graph/prefix_cuts.h"
+#include "parts/throughput/cuts/prefix_cuts.h"
 
 #include <algorithm>
 #include <string>
@@ -6,7 +6,7 @@
 #include "graph/breakpoints.h"
 #include "support/error.h"
 
-namespace heteroplace::graph {
+namespace heteroplace::throughput {
 
 namespace {
 
@@ -82,7 +82,7 @@ struct Crossings {
   std::vector<int> farthest;  // [num_nodes + 1], the last position that they reach; 0: none
 };
 
-Crossings CountCrossings(const Dag& dag, const std::vector<int>& position) {
+Crossings CountCrossings(const graph::Dag& dag, const std::vector<int>& position) {
   const size_t size = position.size() + 1;
   Crossings crossings{std::vector<int>(size, 0), std::vector<int>(size, 0)};
   for (int node = 0; node < dag.num_nodes(); ++node) {
@@ -103,9 +103,9 @@ Crossings CountCrossings(const Dag& dag, const std::vector<int>& position) {
 
 }  // namespace
 
-PrefixCuts BalancedPrefixCuts(const Dag& dag, std::span<const int> order,
+PrefixCuts BalancedPrefixCuts(const graph::Dag& dag, std::span<const int> order,
                               const PrefixCutRules& rules) {
-  const std::vector<int> position = Positions(dag, order);
+  const std::vector<int> position = graph::Positions(dag, order);
   const int nodes = dag.num_nodes();
   if (rules.is_allowed.size() != order.size() || rules.max_channels < 0 || rules.min_nodes < 1) {
     throw Error(ErrorKind::kGraph, "the rules of prefix cuts do not fit a graph of " +
@@ -144,4 +144,4 @@ PrefixCuts BalancedPrefixCuts(const Dag& dag, std::span<const int> order,
   return cuts;
 }
 
-}  // namespace heteroplace::graph
+}  // namespace heteroplace::throughput

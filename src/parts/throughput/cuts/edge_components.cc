@@ -1,19 +1,19 @@
-#include "graph/edge_components.h"
+#include "parts/throughput/cuts/edge_components.h"
 
 #include <cstdint>
 #include <string>
 
-#include "graph/neighbours.h"
+#include "parts/throughput/cuts/neighbours.h"
 #include "support/error.h"
 
-namespace heteroplace::graph {
+namespace heteroplace::throughput {
 
 namespace {
 
 /*! \brief Edge-disjoint paths between two nodes, found one after another. */
 class UnitFlow {
  public:
-  explicit UnitFlow(const Dag& dag)
+  explicit UnitFlow(const graph::Dag& dag)
       : neighbours_(dag),
         flow_(static_cast<size_t>(dag.num_edges()), 0),
         reached_by_(static_cast<size_t>(dag.num_nodes()), kUnseen),
@@ -77,12 +77,12 @@ class UnitFlow {
   std::vector<int> came_from_;   // [num_nodes]
   std::vector<int> queue_;       // nodes of the latest search
   std::vector<int> touched_;     // edges whose flow may not be 0
-  const Dag& dag_;
+  const graph::Dag& dag_;
 };
 
 }  // namespace
 
-std::vector<int> EdgeConnectedComponents(const Dag& dag, int k) {
+std::vector<int> EdgeConnectedComponents(const graph::Dag& dag, int k) {
   if (k < 1) {
     throw Error(ErrorKind::kGraph, "components are to be joined by " + std::to_string(k) +
                                        " edges; expected at least 1");
@@ -119,4 +119,4 @@ std::vector<int> EdgeConnectedComponents(const Dag& dag, int k) {
   return leader;
 }
 
-}  // namespace heteroplace::graph
+}  // namespace heteroplace::throughput

@@ -4,7 +4,7 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace::graph {
+namespace heteroplace::throughput {
 
 /*!
  * \brief Component of each node: two nodes share one if no cut of fewer than `k` edges parts them,
@@ -14,6 +14,6 @@ namespace heteroplace::graph {
  * each node that has at least k edges, so O(k n m) at worst. Throws Error(kGraph) if `k` is less
  * than 1.
  */
-std::vector<int> EdgeConnectedComponents(const Dag& dag, int k);
+std::vector<int> EdgeConnectedComponents(const graph::Dag& dag, int k);
 
-}  // namespace heteroplace::graph
+}  // namespace heteroplace::throughput

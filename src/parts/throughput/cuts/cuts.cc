@@ -1,10 +1,10 @@
-#include "graph/cuts.h"
+#include "parts/throughput/cuts/cuts.h"
 
 #include <algorithm>
 
-#include "graph/neighbours.h"
+#include "parts/throughput/cuts/neighbours.h"
 
-namespace heteroplace::graph {
+namespace heteroplace::throughput {
 
 namespace {
 
@@ -90,7 +90,7 @@ void NumberComponents(const Neighbours& neighbours, Cuts* cuts) {
 
 }  // namespace
 
-Cuts FindCuts(const Dag& dag) {
+Cuts FindCuts(const graph::Dag& dag) {
   const auto nodes = static_cast<size_t>(dag.num_nodes());
   Cuts cuts;
   cuts.is_articulation.assign(nodes, 0);
@@ -102,4 +102,4 @@ Cuts FindCuts(const Dag& dag) {
   return cuts;
 }
 
-}  // namespace heteroplace::graph
+}  // namespace heteroplace::throughput

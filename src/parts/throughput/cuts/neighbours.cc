@@ -1,8 +1,9 @@
-#include "graph/neighbours.h"
+#include "parts/throughput/cuts/neighbours.h"
 
-namespace heteroplace::graph {
+namespace heteroplace::throughput {
 
-Neighbours::Neighbours(const Dag& dag) : offsets(static_cast<size_t>(dag.num_nodes()) + 1, 0) {
+Neighbours::Neighbours(const graph::Dag& dag)
+    : offsets(static_cast<size_t>(dag.num_nodes()) + 1, 0) {
   pairs.reserve(2 * static_cast<size_t>(dag.num_edges()));
   for (int node = 0; node < dag.num_nodes(); ++node) {
     for (int edge = dag.EdgeBegin(node); edge < dag.EdgeEnd(node); ++edge) {
@@ -17,4 +18,4 @@ Neighbours::Neighbours(const Dag& dag) : offsets(static_cast<size_t>(dag.num_nod
   }
 }
 
-}  // namespace heteroplace::graph
+}  // namespace heteroplace::throughput

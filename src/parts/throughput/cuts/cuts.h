@@ -5,7 +5,7 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace::graph {
+namespace heteroplace::throughput {
 
 /*! \brief Where a graph, its edges taken as undirected, falls apart. */
 struct Cuts {
@@ -18,6 +18,6 @@ struct Cuts {
 
 /*! \brief Articulation points and bridges by low-links (Tarjan 1974), without recursion. O(n + m).
  */
-Cuts FindCuts(const Dag& dag);
+Cuts FindCuts(const graph::Dag& dag);
 
-}  // namespace heteroplace::graph
+}  // namespace heteroplace::throughput

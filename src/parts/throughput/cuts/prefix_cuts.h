@@ -6,7 +6,7 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace::graph {
+namespace heteroplace::throughput {
 
 /*! \brief Which cuts of an order are requested. */
 struct PrefixCutRules {
@@ -29,7 +29,7 @@ struct PrefixCuts {
  * quotient is a path. The least sum of (size - target)^2 is found by a dynamic programme over the
  * cuts; ties: the earlier preceding cut. O(m + n log n).
  */
-PrefixCuts BalancedPrefixCuts(const Dag& dag, std::span<const int> order,
+PrefixCuts BalancedPrefixCuts(const graph::Dag& dag, std::span<const int> order,
                               const PrefixCutRules& rules);
 
-}  // namespace heteroplace::graph
+}  // namespace heteroplace::throughput

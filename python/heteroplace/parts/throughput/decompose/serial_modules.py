@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heteroplace.decompose.narrow_cuts import ModulePath, single_channel_modules
 from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.throughput.decompose.narrow_cuts import ModulePath, single_channel_modules
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,11 @@ from heteroplace.coarsen.levels import task_dag
 from heteroplace.errors import SolverError
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.core_graph import BoolArray, Dag, IntArray
+from heteroplace.parts.throughput.native.core_cuts import (
+    balanced_prefix_cuts,
+    edge_connected_components,
+    find_cuts,
+)
 
 End = int | None
 """A task, or None: the virtual source or sink."""
@@ -79,7 +84,7 @@ def single_channel_modules(graph: TaskGraph, min_tasks: int = 8, max_tasks: int 
     """
     _check_positive(min_tasks=min_tasks)
     ends = _SingleEnded(graph)
-    cuts = ends.dag.cuts()
+    cuts = find_cuts(ends.dag)
     bridges = np.flatnonzero(cuts.is_bridge)
     is_bridge_end = np.zeros(ends.dag.num_nodes, dtype=bool)
     is_bridge_end[ends.dag.src[bridges]] = True
@@ -94,7 +99,7 @@ def single_channel_modules(graph: TaskGraph, min_tasks: int = 8, max_tasks: int 
         np.concatenate([src, splits]),
         np.concatenate([ends.dag.dst, half[splits]]),
     )
-    component = split_dag.cuts().component
+    component = find_cuts(split_dag).component
     # A module comes before another if all of its nodes do, in any topological order.
     order = list(dict.fromkeys(component[split_dag.breadth_first_order()].tolist()))
     rank = np.empty(len(order), dtype=np.int64)
@@ -166,7 +171,7 @@ def _best_path(
 
 
 def _component_cuts(dag: Dag, num_channels: int) -> list[_Cuts]:
-    components = dag.edge_connected_components(num_channels + 1)
+    components = edge_connected_components(dag, num_channels + 1)
     # Components that reach each other have no order; together they do.
     joined = dag.quotient(components, _count(components)).strong_components()
     group_of = joined[components]
@@ -238,8 +243,8 @@ class _SingleEnded:
                 is_allowed[1:2] = False
             if self.end(len(order) - 1) is None:
                 is_allowed[-1:] = False
-            starts, cost = self.dag.balanced_prefix_cuts(
-                order, num_channels, target_tasks, min_tasks, is_allowed
+            starts, cost = balanced_prefix_cuts(
+                self.dag, order, num_channels, target_tasks, min_tasks, is_allowed
             )
             modules = [order[begin:end] for begin, end in pairwise([*starts, len(order)])]
             cuts.append((cost, len(cuts), modules))

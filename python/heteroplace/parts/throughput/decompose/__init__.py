@@ -1,0 +1,1 @@
+"""TaskGraph -> modules between narrow cuts."""
