@@ -53,7 +53,7 @@ def _of_parts() -> tuple[EntryPoint, ...]:
 
 
 @cache
-def plugins(seam: str) -> Mapping[str, EntryPoint]:
+def plugins(seam: str, *, is_ranked: bool = False) -> Mapping[str, EntryPoint]:
     """Return the entry points of a seam by name: ours, then others, each sorted.
 
     Nothing is imported.
@@ -62,6 +62,8 @@ def plugins(seam: str) -> Mapping[str, EntryPoint]:
     ----------
     seam
         Without the prefix of our groups: "solvers", "frontends".
+    is_ranked
+        Ours are in the order of their files, which people read them in.
 
     Raises
     ------
@@ -71,9 +73,12 @@ def plugins(seam: str) -> Mapping[str, EntryPoint]:
     by_name: dict[str, EntryPoint] = {}
     group = _PREFIX + seam
     ours, others = (
-        sorted((entry for entry in entries if entry.group == group), key=lambda entry: entry.name)
+        [entry for entry in entries if entry.group == group]
         for entries in (_of_parts(), _of_others())
     )
+    others.sort(key=lambda entry: entry.name)
+    if not is_ranked:
+        ours.sort(key=lambda entry: entry.name)
     for entry in (*ours, *others):
         other = by_name.setdefault(entry.name, entry)
         if other.value != entry.value:
@@ -84,20 +89,24 @@ def plugins(seam: str) -> Mapping[str, EntryPoint]:
     return MappingProxyType(by_name)
 
 
-def added_plugins(seam: str, own: Collection[str]) -> Mapping[str, EntryPoint]:
+def added_plugins(
+    seam: str, own: Collection[str], *, is_ranked: bool = False
+) -> Mapping[str, EntryPoint]:
     """Return the entry points of a seam for which the core has a table too.
 
     Parameters
     ----------
     own
         The names in that table, which no package may take.
+    is_ranked
+        See `plugins`.
 
     Raises
     ------
     PluginError
         A package registers one of these names; also see `plugins`.
     """
-    added = plugins(seam)
+    added = plugins(seam, is_ranked=is_ranked)
     for name, entry in added.items():
         if name in own:
             raise PluginError(

@@ -50,6 +50,16 @@ def test_plugins_of_our_parts_come_first(
     assert list(plugins("seam")) == ["later", "early"]
 
 
+def test_ranked_plugins_of_our_parts_keep_the_order_of_their_file(
+    installed: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed += [("d", "heteroplace.stats:median"), ("c", "heteroplace.stats:median")]
+    ours = [EntryPoint(name, "heteroplace.stats:median", "heteroplace.seam") for name in "ba"]
+    monkeypatch.setattr(registry, "_of_parts", lambda: tuple(ours))
+    assert list(plugins("seam", is_ranked=True)) == ["b", "a", "c", "d"]
+    assert list(plugins("seam")) == ["a", "b", "c", "d"]
+
+
 def test_errors_name_the_group_and_the_package(installed: list[tuple[str, str]]) -> None:
     installed += [("lost", "no_such_module:value"), ("typo", "heteroplace.stats:no_such_name")]
     with pytest.raises(PluginError, match=r"'lost' of the group 'heteroplace.seam' cannot be"):

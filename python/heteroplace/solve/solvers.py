@@ -160,7 +160,7 @@ class SolverRegistry(MutableMapping[str, Solver]):
 
     def _with_plugins(self) -> dict[str, RegisteredSolver]:
         """All solvers; those of packages are looked up here, as `import heteroplace` needs none."""
-        for name in added_plugins(_SEAM, self._own):
+        for name in added_plugins(_SEAM, self._own, is_ranked=True):
             if name not in self._solvers:
                 self._solvers[name] = RegisteredSolver(name, partial(_load_added, name))
         return self._solvers

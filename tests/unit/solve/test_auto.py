@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.errors import InfeasibleError, SolverLimitError
+from heteroplace.errors import InfeasibleError, MissingPackageError, SolverLimitError
+from heteroplace.model.plan import Step
 from heteroplace.native.list import heft
-from heteroplace.solve import SolveOptions, get_solver
+from heteroplace.solve import SolveOptions, get_solver, objective_solver, refinement
+from heteroplace.solve.bounds import Bound, lower_bound
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.list.single import single_makespans
 from heteroplace.solve.objective import gains_enough
 from heteroplace.solve.problem import Problem
-from heteroplace.solve.refinement import choose_route
+from heteroplace.solve.refinement import Prover, RefinementEnd, Route, choose_route
 from tests.strategies import Instance, exact_cases, instances
 from zoo.graphs.batches import with_batches
 from zoo.graphs.catalogue import get_instance, layered
@@ -44,6 +47,58 @@ def test_route_of_graphs_without_cuts_follows_the_size(num_tasks: int, refinemen
     route = choose_route(wide(num_tasks))
     assert ", ".join(route.refinements) == refinement
     assert str(num_tasks) in route.reason
+
+
+class Reversed:
+    """A refinement solver of another package, for any graph; it finds nothing shorter."""
+
+    module = __name__
+
+    def route(self, problem: Problem) -> Route:
+        return Route(("reversed",), "whatever the graph", patience=0.0)
+
+    def improve(
+        self,
+        problem: Problem,
+        incumbent: tuple[Step, ...],
+        options: SolveOptions,
+        deadline: Deadline,
+        bound_ns: int,
+    ) -> RefinementEnd:
+        return RefinementEnd(incumbent, bound_ns, False, (("looked", None, "at all tasks"),))
+
+    def prover(self, problem: Problem) -> Prover:
+        return lambda time_limit_s, threads, target_ns: Bound(10**9, "toy")
+
+
+def test_a_refinement_of_a_package_has_its_turn_and_its_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(refinement, "load_plugins", lambda seam: {"reversed": Reversed()})
+    problem = wide(120)
+    result = get_solver("auto").solve(problem, SolveOptions(iterations=50, time_limit_s=60))
+    tried = [name for name, _, _ in result.candidates]
+    assert "route: reversed" in tried
+    assert tried[tried.index("search") :][:3] == ["search", "reversed: looked", "reversed"]
+    assert lower_bound(problem, "thorough", time_limit_s=1.0) == Bound(10**9, "toy")
+
+
+def test_without_other_refinements_auto_takes_the_routes_of_the_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(refinement, "load_plugins", lambda seam: {})
+    assert choose_route(get_instance("rwnn/er10x5-sdep2").build()).refinements == ("lns", "cpsat")
+    assert choose_route(get_instance("rwnn/er10x1").build()).refinements == ("cpsat", "lns")
+
+
+@pytest.mark.parametrize("items", [1, 2])
+def test_an_objective_that_no_package_solves_for_is_refused(
+    items: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objective_solver, "plugins", lambda seam: {})
+    options = SolveOptions("throughput" if items == 1 else "latency", items=items)
+    with pytest.raises(MissingPackageError, match="with its part `throughput`"):
+        get_solver("auto").solve(wide(20), options)
 
 
 @pytest.mark.costly

@@ -34,7 +34,7 @@ BatchEvaluator::BatchEvaluator(const model::Problem& problem, int num_items, int
       there_(problem.num_tensors, static_cast<size_t>(problem.num_memories)),
       waits_(static_cast<size_t>(problem.num_tasks) * static_cast<size_t>(problem.num_devices)) {}
 
-int64_t BatchEvaluator::operator()(BatchSlots& slots, bool is_joint, list::StepLog* log) {
+int64_t BatchEvaluator::operator()(BatchSlots& slots, bool is_joint, StepLog* log) {
   is_joint_ = is_joint;
   log_ = log;
   violation_ = makespan_ns_ = 0;

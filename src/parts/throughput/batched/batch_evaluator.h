@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "list/engine/step_log.h"
 #include "model/memory_use.h"
 #include "model/problem.h"
 #include "parts/throughput/batched/batch_slots.h"
+#include "parts/throughput/batched/step_log.h"
 #include "search/evaluate/pair_table.h"
 
 namespace heteroplace::throughput {
@@ -25,7 +25,7 @@ class BatchEvaluator {
    * \brief Returns the makespan in ns; sets finishes.
    * \param log Gets the steps; may be null.
    */
-  int64_t operator()(BatchSlots& slots, bool is_joint, list::StepLog* log = nullptr);
+  int64_t operator()(BatchSlots& slots, bool is_joint, StepLog* log = nullptr);
   /*! \brief Of what was scheduled last: bytes over capacity, plus routes that lack. */
   int64_t violation() const { return violation_; }
   /*! \brief Sets the keys of what was scheduled last to positions in the order taken. */
@@ -52,7 +52,7 @@ class BatchEvaluator {
   const int block_;
   bool checks_memory_;  // some layout may overflow a memory
   bool is_joint_ = false;
-  list::StepLog* log_ = nullptr;
+  StepLog* log_ = nullptr;
   int64_t violation_ = 0;
   int64_t makespan_ns_ = 0;
   model::MemoryUse use_;

@@ -8,10 +8,10 @@
 #include "list/engine/copies.h"
 #include "list/engine/ranks.h"
 #include "list/engine/reservation_table.h"
-#include "list/engine/step_log.h"
 #include "model/memory_use.h"
 #include "model/native_plan.h"
 #include "parts/throughput/batched/batch_compositions.h"
+#include "parts/throughput/batched/step_log.h"
 #include "support/error.h"
 
 namespace heteroplace::throughput {
@@ -369,7 +369,7 @@ class BatchScheduler {
   std::vector<std::vector<Batch>> batches_;   // [num_tasks]
   std::vector<int64_t> local_bytes_;          // [num_memories][num_items], of the task
   std::vector<int> group_first_;              // [num_groups], first task placed; -1: none
-  list::StepLog log_;
+  StepLog log_;
   int64_t makespan_ns_ = 0;
   int64_t unreachable_ = 0;
 };

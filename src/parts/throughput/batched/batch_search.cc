@@ -99,7 +99,7 @@ class BatchAnnealer {
 
   BatchSearchResult Result() {
     BatchSearchResult result;
-    list::StepLog log;
+    StepLog log;
     BatchSlots slots = best_;
     result.makespan_ns = evaluate_(slots, best_joint_, &log);
     result.violation = evaluate_.violation();

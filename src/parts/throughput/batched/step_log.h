@@ -9,7 +9,7 @@
 #include "model/problem.h"
 #include "model/steps.h"
 
-namespace heteroplace::list {
+namespace heteroplace::throughput {
 
 /*! \brief Collects the steps of a plan for several items as they are scheduled, in any order. */
 class StepLog {
@@ -54,4 +54,4 @@ class StepLog {
   std::vector<std::pair<int64_t, int64_t>> times_;  // [num_steps], start and finish
 };
 
-}  // namespace heteroplace::list
+}  // namespace heteroplace::throughput
