@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,17 @@ _OF_OTHERS = re.compile(
 # An identifier is read word by word: kStageFacts, num_pieces.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
+# They say that something was done, and not what a value is.
+_PARTICIPLES = frozenset({"found", "told", "asked", "made", "kept", "known"})
+
+
+def bare_participles(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The line and name of each variable and parameter that is called so."""
+    for node in ast.walk(tree):
+        name = {ast.Name: "id", ast.arg: "arg"}.get(type(node), "")
+        if name and getattr(node, name) in _PARTICIPLES:
+            yield node.lineno, getattr(node, name)
+
 
 def old_words(text: str) -> list[str]:
     """What of `_OLD` is in `text`, in order."""
@@ -40,6 +53,22 @@ def test_no_file_says_a_word_of_our_own(folder: str) -> None:
         if (old := old_words(line))
     ]
     assert not faults
+
+
+def test_variables_say_what_they_hold() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)}:{number}: {name}"
+        for path in sorted((ROOT / "python").rglob("*.py"))
+        for number, name in bare_participles(ast.parse(path.read_text()))
+        if f"    {name}: " not in path.read_text()  # fields of classes
+    ]
+    assert not faults
+
+
+def test_bare_participles_are_seen_in_variables_and_parameters() -> None:
+    program = "def f(known): return [made for made in known.kept if (found := made)]"
+    names = [name for _, name in bare_participles(ast.parse(program))]
+    assert sorted(names) == ["found", "known", "known", "made", "made", "made"]
 
 
 def test_words_are_found_in_names_and_prose() -> None:

@@ -136,7 +136,7 @@ def add_arguments(
     cls: type,
     renamed: Mapping[str, str] | None = None,
     names: Sequence[str] | None = None,
-    kept: Sequence[str] = (),
+    own_names: Sequence[str] = (),
 ) -> None:
     """Add the options of a dataclass to a command line; those not given are None.
 
@@ -146,14 +146,14 @@ def add_arguments(
         Flags that are called otherwise there, by the name of the option.
     names
         The options to add; None: all.
-    kept
+    own_names
         Of the renamed options those that may be given by their own names, too.
     """
     for entry in options_of(cls):
         if names is not None and entry.name not in names:
             continue
         flags = ["--" + (renamed or {}).get(entry.name, entry.flag)]
-        if entry.name in kept:
+        if entry.name in own_names:
             flags.append("--" + entry.flag)
         default = entry.default
         is_none = default is None or default is False or default in ((), {})

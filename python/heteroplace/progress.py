@@ -55,7 +55,7 @@ class StatusLine:
 
     def say(self, text: str) -> None:
         """Show a line about something long that begins; it does not put off the others."""
-        text = printable(text, kept="")
+        text = printable(text, allowed="")
         if self._is_terminal:
             from rich.text import Text
 
@@ -72,7 +72,7 @@ class StatusLine:
 
             row = Table.grid(padding=(0, 1))
             row.add_row(
-                Text(printable(text, kept="")),
+                Text(printable(text, allowed="")),
                 ProgressBar(total, count, width=_BAR_WIDTH),
                 f"{count}/{total}",
             )

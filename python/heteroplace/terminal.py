@@ -19,7 +19,7 @@ _LAYOUT = "\n\t"
 """What is not printable and yet belongs to texts of several lines."""
 
 
-def printable(text: str, kept: str = _LAYOUT) -> str:
+def printable(text: str, allowed: str = _LAYOUT) -> str:
     r"""Return `text` with every character that is not printable as its escape in Python.
 
     Printable is what `str.isprintable` says: no control or formatting characters (bidirectional
@@ -29,7 +29,7 @@ def printable(text: str, kept: str = _LAYOUT) -> str:
     ----------
     text
         Of any origin.
-    kept
+    allowed
         Characters that stay though they are not printable; "": for one word or cell of a line.
 
     >>> print(printable("red \x1b[31m and \u202egnp.exe"))
@@ -38,7 +38,7 @@ def printable(text: str, kept: str = _LAYOUT) -> str:
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or char in kept else ascii(char)[1:-1] for char in text
+        char if char.isprintable() or char in allowed else ascii(char)[1:-1] for char in text
     )
 
 

@@ -96,7 +96,7 @@ def add_commands(commands: Parsers) -> None:
     add_annotation_options(parser, writes=True)
     add_problem(parser, may_be_model=True)
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
-    add_arguments(parser, SolveOptions, renamed=RENAMED, kept=KEPT)
+    add_arguments(parser, SolveOptions, renamed=RENAMED, own_names=KEPT)
     group = parser.add_argument_group("of models", "for ONNX models only, not for task graphs")
     add_arguments(group, PlaceOptions, renamed=MODEL_RENAMED, names=MODEL_OPTIONS)
     add_output(parser)

@@ -123,7 +123,7 @@ def _add_simulate(commands: Parsers) -> None:
     group = parser.add_argument_group("to place it again")
     group.add_argument("--solve", action="store_true", help="also place the network again")
     add_arguments(group, PlaceOptions, names=("solver",))
-    add_arguments(group, SolveOptions, renamed=RENAMED, kept=KEPT, names=_SOLVING)
+    add_arguments(group, SolveOptions, renamed=RENAMED, own_names=KEPT, names=_SOLVING)
     add_output_file(group, "write the new plan with all it refers to (JSON)")
     add_solution_options(parser)
     add_output(parser)

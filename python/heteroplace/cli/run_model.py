@@ -137,7 +137,7 @@ def _add_build_options(parser: argparse.ArgumentParser) -> None:
     add_annotation_options(parser, writes=False)
     group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
     for cls in OPTION_CLASSES:
-        add_arguments(group, cls, renamed=MODEL_RENAMED, kept=KEPT)
+        add_arguments(group, cls, renamed=MODEL_RENAMED, own_names=KEPT)
     add_output(parser)
 
 

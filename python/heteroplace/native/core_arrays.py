@@ -73,8 +73,8 @@ def routes(cluster: Cluster) -> list[tuple[int, ...]]:
     memories = range(len(cluster.memories))
     ways: list[tuple[int, ...]] = []
     for src in memories:
-        found = cluster.routes_from(src)
-        ways.extend(found.get(dst, ()) for dst in memories)
+        routes_from = cluster.routes_from(src)
+        ways.extend(routes_from.get(dst, ()) for dst in memories)
     return ways
 
 

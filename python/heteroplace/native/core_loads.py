@@ -42,5 +42,5 @@ class PlacementLoads:
 def placement_loads(problem: NativeProblem, placement: Sequence[int] | IntArray) -> PlacementLoads:
     """Return the loads of a placement whose tasks are on allowed devices."""
     devices = np.ascontiguousarray(placement, dtype=np.int64)
-    busy, used, unreachable = _core.placement_loads(problem.core, devices)
+    busy, used, unreachable = _core.placement_loads(problem, devices)
     return PlacementLoads(tuple(busy.tolist()), tuple(used.tolist()), unreachable)

@@ -173,11 +173,6 @@ class NativeProblem(_core.Problem):
             frees_tensors=frees_tensors,
         )
 
-    @property
-    def core(self) -> _core.Problem:
-        """The same in the core, for other modules of `heteroplace.native`."""
-        return self
-
     def placement(self, steps: Sequence[Step]) -> tuple[int, ...]:
         """Return the device of each task in `steps`."""
         devices = [-1] * len(self.graph.tasks)

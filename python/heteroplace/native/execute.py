@@ -61,5 +61,5 @@ class PredictionCounts(NamedTuple):
     @property
     def hit_rate(self) -> float | None:
         """The share of the calls in which no active branch was missing; None: there were none."""
-        found = self.num_exact + self.num_wider
-        return found / self.num_calls if self.num_calls else None
+        num_hits = self.num_exact + self.num_wider
+        return num_hits / self.num_calls if self.num_calls else None

@@ -144,7 +144,7 @@ class Simulation:
 
     def _explicit_ns(self, decision: Decision | None) -> list[int]:
         """How long explicit steps take. Of a guarded one only its own router counts."""
-        found = [0] * len(self._explicit)
+        explicit_ns = [0] * len(self._explicit)
         for router, numbers in self._of_router.items():
             key: object = router
             if decision is not None and router >= 0:
@@ -153,8 +153,8 @@ class Simulation:
                 steps = [self._explicit[number] for number in numbers]
                 self._known[key] = _steps_ns(self._native, steps, self._costs, decision)
             for number, taken in zip(numbers, self._known[key], strict=True):
-                found[number] = taken
-        return found
+                explicit_ns[number] = taken
+        return explicit_ns
 
 
 def _steps_ns(
@@ -209,14 +209,14 @@ def _loads(steps: Sequence[Step]) -> tuple[IntRows, IntArray] | None:
     loads = [step for step in steps if isinstance(step, Load)]
     if not loads:
         return None
-    kept = dict.fromkeys((task, step.src) for step in loads for task in step.tasks)
+    places = dict.fromkeys((task, step.src) for step in loads for task in step.tasks)
     brought = [
         [number for task in step.tasks for number in (task, step.dst)]
         if isinstance(step, Load)
         else []
         for step in steps
     ]
-    return csr(brought), ints(list(chain.from_iterable(kept)))
+    return csr(brought), ints(list(chain.from_iterable(places)))
 
 
 def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:

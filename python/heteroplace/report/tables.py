@@ -55,7 +55,7 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: s
     """
     align = align or "<" * len(headers)
     cells = [list(headers), *([*map(_cut, row[:-1]), row[-1]] for row in rows)]
-    cells = [[printable(cell, kept="") for cell in row] for row in cells]
+    cells = [[printable(cell, allowed="") for cell in row] for row in cells]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     lines = []
     for row in cells:

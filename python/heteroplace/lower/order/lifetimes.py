@@ -109,14 +109,14 @@ class _Finder:
         num_memories: int,
         instructions: Sequence[Instruction],
         queues_of_instruction: Sequence[tuple[int, tuple[int, ...]]],
-        kept: frozenset[Instance],
+        late_reads: frozenset[Instance],
         is_tight: bool,
         owner: Callable[[Instance], Instance],
     ) -> None:
         self._instructions = instructions
         self._owner = owner
         self._queues_of_instruction = queues_of_instruction
-        self._kept = kept
+        self._kept = late_reads
         self._is_tight = is_tight
         num_queues = 1 + max(
             (max(q, *helpers, q) for q, helpers in queues_of_instruction), default=-1

@@ -43,12 +43,12 @@ def KeptCasts() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its pa
     def plain(function: relay.Function) -> relay.Function:
         return rebuilt(function, _by_type, ops=_LIKE) if is_dataflow(function) else function
 
-    def kept(function: relay.Function) -> relay.Function:
+    def with_kept(function: relay.Function) -> relay.Function:
         return rebuilt(function, _kept, ops=_OPS) if is_dataflow(function) else function
 
     passes = [
         function_pass("PlainCasts", plain, ops=_LIKE),
-        function_pass("KeptCasts", kept, ops=_OPS),
+        function_pass("KeptCasts", with_kept, ops=_OPS),
     ]
     return tvm.transform.Sequential(passes, name="KeptCasts")
 

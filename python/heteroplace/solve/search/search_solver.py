@@ -63,17 +63,17 @@ class SearchRun:
         initial: Sequence[NativePlan],
         options: SolveOptions,
         patience_per_task: int = PATIENCE_PER_TASK,
-        known: tuple[int, NativePlan] | None = None,
+        best_known: tuple[int, NativePlan] | None = None,
     ) -> None:
-        """See `run_search`; `known` is the shortest of `initial` that fits, with its simulated
+        """See `run_search`; `best_known` is the shortest of `initial` that fits, with its simulated
         makespan in ns, where the caller has simulated all of them."""
         self._problem = problem
         self._options = options
         self._known: list[tuple[int, NativePlan]] = []
-        if known is None:
+        if best_known is None:
             self._note(initial)
         else:
-            self._known = [known]
+            self._known = [best_known]
         self._search = PlanSearch(
             problem.native,
             initial,

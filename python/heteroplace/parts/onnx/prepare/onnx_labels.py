@@ -126,7 +126,7 @@ def _bypass_zip_maps(model: ModelProto, where: str) -> list[str]:
         if name in outputs:
             _set_type(outputs[name], TensorProto.FLOAT)
             report.append(
-                f"output '{printable(name, kept='')}' is a tensor [rows, classes] instead of a "
+                f"output '{printable(name, allowed='')}' is a tensor [rows, classes] instead of a "
                 f"list of maps (ZipMap); its columns are the classes {_shown(labels)}"
             )
     return report
@@ -155,7 +155,7 @@ def _number_strings(model: ModelProto, where: str) -> list[str]:
             shape = value.type.tensor_type
             shape.elem_type = TensorProto.INT64
             report.append(
-                f"output '{printable(value.name, kept='')}' is the number of a string (int64): "
+                f"output '{printable(value.name, allowed='')}' is the number of a string (int64): "
                 f"{strings.shown()}"
             )
     return report
@@ -301,4 +301,4 @@ def _shown(labels: Sequence[int | bytes]) -> str:
 
 
 def _text(text: bytes) -> str:
-    return f"'{printable(text.decode(errors='replace'), kept='')}'"
+    return f"'{printable(text.decode(errors='replace'), allowed='')}'"

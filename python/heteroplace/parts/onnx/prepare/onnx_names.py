@@ -43,7 +43,7 @@ def check_names(model: ModelProto, where: str) -> None:
     twice = [name for uses in (inputs, constants, counts) for name in uses if uses[name] > 1]
     twice += [name for name in counts if name in inputs or name in constants]
     if twice:
-        shown = ", ".join(f"'{printable(name, kept='')}'" for name in twice[:_MAX_NAMES])
+        shown = ", ".join(f"'{printable(name, allowed='')}'" for name in twice[:_MAX_NAMES])
         raise FrontendError(
             f"{where} is damaged: two values are called {shown}; each needs a name of its own. "
             f"Check it by onnx.checker, or export it again."

@@ -62,7 +62,7 @@ def describe_node(node: NodeProto) -> str:
     """Return how messages name a node: its op type and its name, or its first output."""
     domain = "" if node.domain in ONNX_DOMAINS else f"{node.domain}."
     name = node.name or (node.output[0] if node.output else "?")
-    return printable(f"{domain}{node.op_type} '{name}'", kept="")
+    return printable(f"{domain}{node.op_type} '{name}'", allowed="")
 
 
 def repair_model(model: ModelProto) -> list[str]:

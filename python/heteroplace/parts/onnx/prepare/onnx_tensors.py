@@ -138,7 +138,7 @@ def complete_tensors(model: ModelProto, folder: Path | None, where: str) -> None
 def _name(tensor: TensorProto) -> str:
     # Protobuf gives bytes where a name is no UTF-8.
     name = tensor.name if isinstance(tensor.name, str) else repr(tensor.name)
-    return f"'{printable(name, kept='')}'" if name else "a tensor without a name"
+    return f"'{printable(name, allowed='')}'" if name else "a tensor without a name"
 
 
 def _raise_all(faults: Sequence[str], what: str, cure: str) -> None:
@@ -208,7 +208,7 @@ def _part_of(tensor: TensorProto, folder: Path) -> tuple[Path, int]:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = external_location(tensor)
     relative = os.path.normpath(location)
-    shown = printable(location, kept="")
+    shown = printable(location, allowed="")
     if not location or "\0" in location or PurePosixPath(relative).is_absolute():
         raise ValueError(f"is in '{shown}', which is no path below the folder of the model")
     if PurePosixPath(relative).parts[:1] == ("..",):
@@ -231,7 +231,9 @@ def _count(text: str, key: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        raise ValueError(f"has the {key} '{printable(text, kept='')[:40]}', expected a number >= 0")
+        raise ValueError(
+            f"has the {key} '{printable(text, allowed='')[:40]}', expected a number >= 0"
+        )
     return int(text)
 
 

@@ -61,13 +61,13 @@ class CutChooser:
         network: Network,
         carrier: Carrier,
         num_shards: int,
-        known: Callable[[Node], OpenStates],
+        states_of: Callable[[Node], OpenStates],
         uneven: bool | None,
     ) -> None:
         self._network = network
         self._carrier = carrier
         self._num_shards = num_shards
-        self._known = known
+        self._states_of = states_of
         self._uneven = uneven
 
     def choose(self, call: Node, states: Sequence[State | None]) -> Way | None:
@@ -163,7 +163,7 @@ class CutChooser:
             states = [
                 state
                 for child in node.children
-                for state in (states_of.get(child) or self._known(child))
+                for state in (states_of.get(child) or self._states_of(child))
             ]
             if isinstance(node.expr, relay.TupleGetItem):
                 states = node.field_of(states)

@@ -47,13 +47,13 @@ def with_rows_handed_on(
         for index, value in enumerate(calls.values)
     )
 
-    def found(call: KernelCall) -> KernelCall:
+    def in_place(call: KernelCall) -> KernelCall:
         if not any(_buffer(calls, value) in source_of for value in call.writes):
             return call
         variants = (replace(each, kernel=each.kernel_in_place) for each in call.variants)
         return replace(call, variants=tuple(variants))
 
-    return replace(calls, values=values, calls=tuple(map(found, calls.calls)))
+    return replace(calls, values=values, calls=tuple(map(in_place, calls.calls)))
 
 
 def _buffer(calls: KernelCalls, value: int) -> int | None:

@@ -176,12 +176,12 @@ class _MemoryPlan:
     """The loads to one memory."""
 
     def __init__(
-        self, graph: TaskGraph, cluster: Cluster, plan: Plan, asked: Preloading, memory: int
+        self, graph: TaskGraph, cluster: Cluster, plan: Plan, preloading: Preloading, memory: int
     ) -> None:
         self._graph = graph
         self._cluster = cluster
         self._plan = plan
-        self._asked = asked
+        self._preloading = preloading
         self._memory = memory
         self._runs: dict[int, list[int]] = defaultdict(list)
         """By task of a branch with weights, the runs in this memory."""
@@ -199,7 +199,7 @@ class _MemoryPlan:
     def loads(self) -> list[tuple[int, Load]] | None:
         """(the step before which it comes, load), in their order; None: predicted runs hold more
         weights at once than there is room for."""
-        preloading = self._asked
+        preloading = self._preloading
         groups: dict[Branch, int] = defaultdict(int)
         for task in self._runs:
             groups[self._graph.branches[task][-1]] += preloading.sizes[task]
@@ -226,9 +226,9 @@ class _MemoryPlan:
 
     def _keep(self, groups: Mapping[Branch, int]) -> int:
         """Decide which branches stay; return what they leave of the budget."""
-        branches = [branch for branch in self._asked.kept if branch in groups]
+        branches = [branch for branch in self._preloading.kept if branch in groups]
         while True:
-            room = self._asked.budget_bytes - sum(groups[branch] for branch in branches)
+            room = self._preloading.budget_bytes - sum(groups[branch] for branch in branches)
             others = [size for branch, size in groups.items() if branch not in branches]
             if room >= max(others, default=0):
                 self._kept = frozenset(branches)
@@ -287,7 +287,7 @@ class _MemoryPlan:
             weights.append(
                 _Weights(
                     task,
-                    self._asked.sizes[task],
+                    self._preloading.sizes[task],
                     outer,
                     guard,
                     is_ahead,
@@ -318,15 +318,15 @@ class _MemoryPlan:
             return host
         raise InfeasibleError(
             f"the weights of branches in memory {cluster.memories[memory].name!r} exceed the "
-            f"budget of {format_bytes(self._asked.budget_bytes)}, and no other memory can keep "
-            f"them: add one without devices, and a link from it, to cluster {cluster.name!r}"
+            f"budget of {format_bytes(self._preloading.budget_bytes)}, and no other memory can "
+            f"keep them: add one without devices, and a link from it, to cluster {cluster.name!r}"
         )
 
     def _has_weights_here(self, run: Run) -> bool:
         """Whether it reads weights of a branch in this memory."""
         is_here = self._cluster.devices[run.device].memory == self._memory
         is_routed = bool(self._graph.branches[run.task])
-        return is_here and is_routed and self._asked.sizes[run.task] > 0
+        return is_here and is_routed and self._preloading.sizes[run.task] > 0
 
     def _outer(self, task: int) -> Branch:
         return self._graph.branches[task][-1]

@@ -114,7 +114,7 @@ def search_batches(
     kinds = ints([_PINS[pin] for pin in pins])
     device, key, is_joint, rows, offsets, values, makespan_ns, violation, count = (
         _core.search_batches(
-            native.core,
+            native,
             items,
             ints(first.device.reshape(-1)),
             np.ascontiguousarray(first.key.reshape(-1), dtype=np.float64),
@@ -168,13 +168,13 @@ def batch_compositions(native: NativeProblem, task: int, items: int) -> tuple[Co
     Those with at most three parts; if there are none, those with as few parts as possible. Empty:
     the batch sizes of the devices do not add up to `items`.
     """
-    found = _core.batch_compositions(native.core, task, items)
-    return tuple(tuple(parts) for parts in found)
+    compositions = _core.batch_compositions(native, task, items)
+    return tuple(tuple(parts) for parts in compositions)
 
 
 def unserved_tasks(native: NativeProblem, items: int) -> tuple[int, ...]:
     """Return the tasks without `batch_compositions`, ascending; none of these is made."""
-    return tuple(_core.unserved_tasks(native.core, items).tolist())
+    return tuple(_core.unserved_tasks(native, items).tolist())
 
 
 def schedule_batches(
@@ -190,7 +190,7 @@ def schedule_batches(
         The time was up.
     """
     rows, offsets, values, makespan_ns, violation = _core.schedule_batches(
-        native.core, items, _RULE_CODES[rule], time_limit_s
+        native, items, _RULE_CODES[rule], time_limit_s
     )
     steps = steps_of_rows(native, rows, offsets, values)
     return BatchPlan(steps, makespan_ns, violation)

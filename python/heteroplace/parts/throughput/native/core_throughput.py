@@ -35,7 +35,7 @@ class Relaxation:
         SolverLimitError
             Tasks, sizes and devices are so many that the tables would take gigabytes.
         """
-        self._core = _core.Relaxation(problem.core, _MAX_WORK)
+        self._core = _core.Relaxation(problem, _MAX_WORK)
         self.num_units = len(problem.cluster.units)
         self.num_resources = len(problem.cluster.resources)
         self.is_exact: bool = self._core.is_exact
@@ -82,7 +82,7 @@ class SubsetKnapsack:
         max_states
             What may be told apart about subsets, over all steps; copies are left out beyond.
         """
-        self._core = _core.SubsetKnapsack(problem.core, max_states)
+        self._core = _core.SubsetKnapsack(problem, max_states)
         self.device_class: IntArray = self._core.device_classes()
         """[num_devices]: equal for devices that are equally fast and have equal links."""
         self.variable: IntArray = self._core.variables()
@@ -178,7 +178,7 @@ def improve_placements(
         fits); True ends the search.
     """
     placement, item_ns, violation, moves, was_interrupted = _core.improve_placements(
-        problem.core,
+        problem,
         [np.ascontiguousarray(solution, dtype=np.int64) for solution in initial],
         [np.ascontiguousarray(pattern, dtype=np.int64) for pattern in patterns],
         max_moves=-1 if max_moves is None else max_moves,
@@ -211,7 +211,7 @@ def ideal_split(problem: NativeProblem, max_ideals: int, max_stages: int) -> Ide
     max_stages
         Differences of ideals that are looked at: about a million a second.
     """
-    placement, load_ns, num_ideals = _core.ideal_split(problem.core, max_ideals, max_stages)
+    placement, load_ns, num_ideals = _core.ideal_split(problem, max_ideals, max_stages)
     return IdealSplit(placement if len(placement) else None, load_ns, num_ideals)
 
 
@@ -221,4 +221,4 @@ def contiguous_splits(problem: NativeProblem, max_orders: int = 24) -> list[IntA
     Bisection over the largest run time of a device, for at most `max_orders` orders. Transfers are
     not counted while splitting, so some may overflow a memory; none holds all tasks: empty.
     """
-    return _core.contiguous_splits(problem.core, max_orders)
+    return _core.contiguous_splits(problem, max_orders)
