@@ -103,9 +103,9 @@ def test_the_passes_of_a_provider_run_at_their_places(monkeypatch: pytest.Monkey
     provider = NoisyProvider()
     plugins = registry.plugins
 
-    def only_noisy(seam: str) -> Mapping[str, Any]:
+    def only_noisy(seam: str, **options: bool) -> Mapping[str, Any]:
         entry = SimpleNamespace(load=lambda: provider, module="noisy", value="noisy:PROVIDER")
-        return {"noisy": entry} if seam == "kernel_providers" else plugins(seam)
+        return {"noisy": entry} if seam == "kernel_providers" else plugins(seam, **options)
 
     monkeypatch.setattr(registry, "plugins", only_noisy)
     x = var("x", (1, 16, 8, 8))
