@@ -170,12 +170,12 @@ def moved_steps(problem: Problem, plan: Plan, task: int, device: int) -> Iterato
         by_home: dict[int, list[int]] = {}
         for item in items_of(graph, tensor, items):
             start = [host] if host is not None and graph.tensors[tensor].producer is None else []
-            first_start = homes.setdefault((tensor, item), start)
-            if first_start and memory not in first_start:
-                by_home.setdefault(first_start[0], []).append(item)
-                first_start.append(memory)
-        for home, homes_of in by_home.items():
-            yield Copy(tensor, home, memory, cluster.route(home, memory), tuple(homes_of))
+            memories_there = homes.setdefault((tensor, item), start)
+            if memories_there and memory not in memories_there:
+                by_home.setdefault(memories_there[0], []).append(item)
+                memories_there.append(memory)
+        for home, items_there in by_home.items():
+            yield Copy(tensor, home, memory, cluster.route(home, memory), tuple(items_there))
 
     for step in plan.steps:
         if isinstance(step, Copy) and step.tensor in touched:
