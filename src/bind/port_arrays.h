@@ -82,7 +82,7 @@ void SetInput(Target& owner, const std::string& name, const AnyArray& given) {
   const auto array =
       ToArray<InputArray>(given, "`array` is not a C-contiguous array in host memory");
   auto&& target = SlotOf(owner);
-  // An unknown name is told by SetInput, whatever the type.
+  // SetInput reports an unknown name, whatever the type.
   exec::DLDataType dtype{array.dtype().code, array.dtype().bits, array.dtype().lanes};
   const exec::Program& program = target.program();
   for (const exec::Port& port : program.inputs) {

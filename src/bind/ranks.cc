@@ -87,33 +87,8 @@ class RankedExecutor : public LoadedExecutor {
     }
   }
 
-  /*! \brief By a recording of one request, from which those of others are left out. */
   std::vector<exec::Executor::Span> RunTimed(const exec::Limit& limit) override {
-    const std::unique_ptr<exec::Request> request = local().Begin(limit);
-    ranked_->StartTrace({});
-    std::exception_ptr fault;
-    try {
-      request->Submit(limit);
-      request->Finish(limit);
-    } catch (...) {
-      fault = std::current_exception();
-    }
-    const exec::Trace recorded = ranked_->MergedTrace(limit);
-    if (fault != nullptr) std::rethrow_exception(fault);
-    const int64_t number = request->trace_number();
-    const auto own = std::ranges::find_if(recorded.requests,
-                                          [&](const auto& at) { return at.request == number; });
-    if (own == recorded.requests.end()) {
-      throw Error(ErrorKind::kExecution,
-                  "calls of other threads have taken the place of the timed one in the recording; "
-                  "make fewer of them meanwhile");
-    }
-    std::vector<exec::Executor::Span> spans;
-    for (const exec::TraceEvent& at : recorded.events) {
-      if (at.request != number) continue;
-      spans.push_back({at.start_ns - own->start_ns, at.finish_ns - own->start_ns});
-    }
-    return spans;
+    return ranked_->RunTimed(limit);
   }
   void StartTrace(std::optional<int64_t> max_requests) override {
     ranked_->StartTrace(max_requests);

@@ -1,5 +1,7 @@
 #include "parts/hosts/ranked_executor.h"
 
+#include <algorithm>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -171,6 +173,33 @@ std::vector<RankTrace> RankedExecutor::StopTrace(const Limit& limit) {
 
 Trace RankedExecutor::MergedTrace(const Limit& limit) {
   return MergedTraces(programs_, merged_, StopTrace(limit), group_->host());
+}
+
+std::vector<Executor::Span> RankedExecutor::RunTimed(const Limit& limit) {
+  const std::unique_ptr<Request> request = executor_->Begin(limit);
+  StartTrace({});
+  std::exception_ptr fault;
+  try {
+    request->Submit(limit);
+    request->Finish(limit);
+  } catch (...) {
+    fault = std::current_exception();
+  }
+  const Trace recorded = MergedTrace(limit);
+  if (fault != nullptr) std::rethrow_exception(fault);
+  const int64_t number = request->trace_number();
+  const auto own = std::ranges::find(recorded.requests, number, &TraceRequest::request);
+  if (own == recorded.requests.end()) {
+    throw Error(ErrorKind::kExecution,
+                "calls of other threads have taken the place of the timed one in the recording; "
+                "make fewer of them meanwhile");
+  }
+  std::vector<Executor::Span> spans;
+  for (const TraceEvent& at : recorded.events) {
+    if (at.request != number) continue;
+    spans.push_back({at.start_ns - own->start_ns, at.finish_ns - own->start_ns});
+  }
+  return spans;
 }
 
 std::vector<std::vector<SpaceBytes>> RankedExecutor::MemoryBytes(const Limit& limit) {

@@ -73,6 +73,9 @@ class RankedExecutor {
   std::vector<RankTrace> StopTrace(const Limit& limit);
   /*! \brief All of them as one, of `merged`. */
   Trace MergedTrace(const Limit& limit);
+  /*! \brief As Executor's, of all hosts: by a recording of one request.
+   * \throws Error kExecution if calls of other threads take its place in the recording. */
+  std::vector<Executor::Span> RunTimed(const Limit& limit);
   /*! \brief As Executor's, of all hosts: one host's instructions after the other's. */
   std::vector<int64_t> Profile(int64_t num_runs, const Limit& limit);
   std::vector<int64_t> ProfileCpu(int64_t num_runs, const Limit& limit);
