@@ -25,11 +25,11 @@ from heteroplace.solve.problem import Problem
 _MAX_SETS = 64
 """Device sets tried; a cluster with more has its first ones tried, in order of device ids."""
 _REPAIR_EVALUATIONS = 20_000
-"""Plans tried to mend one that does not fit."""
+"""Plans tried to repair one that does not fit."""
 
 
 class HeftSolver(ListSolver):
-    """HEFT over all devices. A plan that overflows a memory is mended by a short search."""
+    """HEFT over all devices. A plan that overflows a memory is repaired by a short search."""
 
     name = "heft"
 
@@ -37,7 +37,7 @@ class HeftSolver(ListSolver):
         """See `ListSolver.native_plan`."""
         return heft(problem.native, range(len(problem.cluster.devices)), deadline.left_s())
 
-    def mended(self, problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
+    def repaired(self, problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
         """See `repair`."""
         plan = repair(problem, plan, time_limit_s)
         if plan.violation:

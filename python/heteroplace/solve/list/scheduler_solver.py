@@ -34,7 +34,7 @@ class ListSolver(ABC):
             The deadline passed before all tasks were placed.
         """
 
-    def mended(self, problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
+    def repaired(self, problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
         """Return a plan that fits; InfeasibleError names the bytes that each memory lacks."""
         raise overcommitted_error(problem, self.name, plan)
 
@@ -52,7 +52,7 @@ class ListSolver(ABC):
                 f"more time, or take solver 'auto', which has a plan sooner"
             ) from err
         if result_plan.violation:
-            result_plan = self.mended(problem, result_plan, deadline.left_s())
+            result_plan = self.repaired(problem, result_plan, deadline.left_s())
 
         def plan() -> Plan:
             return problem.native.plan(result_plan.steps, self.name)

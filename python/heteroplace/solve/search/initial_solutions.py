@@ -129,9 +129,9 @@ class InitialSolutions:
         looked_at = tuple(self._heft_devices())
         plans.append((_heft_name(problem, looked_at), self.heft))
         plans.append(("order-place", self._order_place))
-        mended = self._mended(deadline)
-        if mended is not None:
-            plans.append(("heft, mended", mended))
+        repaired = self._repaired(deadline)
+        if repaired is not None:
+            plans.append(("heft, repaired", repaired))
         others = self._others(sets, deadline)
         if self.partition_s <= time_limit_s:
             others.insert(0, ("metis", lambda: self.partition))
@@ -149,7 +149,7 @@ class InitialSolutions:
             (name, native_plan_of[name]) for name, _ in others if name in native_plan_of
         ]
 
-    def _mended(self, deadline: Deadline) -> NativePlan | None:
+    def _repaired(self, deadline: Deadline) -> NativePlan | None:
         """HEFT's plan where it overflows a memory and a short search mends it; the search of all
         plans may prefer a long one that fits from the start, and stay near it."""
         is_small = len(self._problem.graph.tasks) <= _MAX_TASKS_TO_MEND

@@ -301,13 +301,13 @@ def test_a_mended_plan_lacks_no_more_than_what_it_was_made_of(
 
 
 def test_where_heft_overflows_a_memory_its_mended_plan_is_a_start() -> None:
-    mended = 0
+    num_repaired = 0
     for seed in range(60):
         problem = problem_of(random_instance(Random(seed), 7, is_memory_tight=True))
         plans = dict(InitialSolutions(problem).native_plans(5.0))
         heft = plans.get("heft " + ", ".join(d.name for d in problem.cluster.devices))
-        if "heft, mended" in plans:
+        if "heft, repaired" in plans:
             assert heft is not None and heft.violation > 0
-            assert plans["heft, mended"].violation == 0
-            mended += 1
-    assert mended > 0, "no instance is tight enough"
+            assert plans["heft, repaired"].violation == 0
+            num_repaired += 1
+    assert num_repaired > 0, "no instance is tight enough"
