@@ -41,7 +41,7 @@ from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models.cost_model import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
-from heteroplace.model.cost_lookup import batches_of
+from heteroplace.model.cost import batches_of
 from heteroplace.model.plan import Copy
 from heteroplace.model.routed.route_profile import Cells, RouteProfile
 from heteroplace.parts.routing.dynamic.all_to_all import (

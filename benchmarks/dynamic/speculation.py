@@ -44,7 +44,7 @@ from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Link, Memory
-from heteroplace.model.cost_lookup import batches_of
+from heteroplace.model.cost import batches_of
 from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
 from heteroplace.parts.routing.dynamic.speculated_routes import SpeculationTimes

@@ -15,8 +15,7 @@ from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import Cost, CostTable, table_from_rows
-from heteroplace.model.cost_lookup import batches_of
+from heteroplace.model.cost import Cost, CostTable, batches_of, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Guard, Load, Plan, Run, Step
 from heteroplace.model.solution import Solution

@@ -13,7 +13,7 @@ from heteroplace import pipeline
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.lower.executable import Executable
 from heteroplace.measure.cost_models.cost_model import CostOptions, choose_cost_model
-from heteroplace.model.cost_lookup import batches_of
+from heteroplace.model.cost import batches_of
 from heteroplace.parts.routing.dynamic.traces import TraceOptions
 from heteroplace.parts.routing.relay.passes import SpeculateRoutes
 from heteroplace.parts.routing.solve.routed_network import solve_routed

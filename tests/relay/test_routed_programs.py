@@ -42,7 +42,7 @@ from heteroplace.lower.segment_calls import NetworkPart
 from heteroplace.lower.segments import ValueName
 from heteroplace.measure.batches import of_batch
 from heteroplace.measure.plan_program import serial_plan
-from heteroplace.model.cost_lookup import batches_of
+from heteroplace.model.cost import batches_of
 from heteroplace.parts.routing.dynamic.recorded_routes import read_profile
 from heteroplace.parts.routing.lower.paired_calls import Version, paired_calls
 from heteroplace.parts.routing.relay.branch_sizes import resize_branches

@@ -386,3 +386,14 @@ def _difference(
     if identity.name != expected.name:
         return f"{kind} {index} is {identity.name!r} in it, expected {expected.name!r}"
     return f"{kind} {identity.name!r} is {identity} in it, expected {expected}"
+
+
+def batches_of(cluster: Cluster, items: int, graph: TaskGraph | None = None) -> list[int]:
+    """Return the sizes of batches that plans of so many items may have, ascending from 1.
+
+    Of a graph with routers also the capacities of their branches, which are batches of cells.
+    """
+    sizes = {size for device in cluster.devices for size in device.batch_sizes}
+    routers = () if graph is None else graph.routers
+    capacities = {size for router in routers for own in router.capacities for size in own}
+    return sorted({1} | {size for size in sizes if size <= items} | capacities)

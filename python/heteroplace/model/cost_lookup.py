@@ -47,8 +47,8 @@ def find_costs(table: CostTable, graph: TaskGraph, cluster: Cluster) -> CostTabl
     if is_same and not any(detail.source == "excluded" for detail in table.details):
         return table
     rows = _Rows(table)
-    found_rows = [rows.of(task) for task in graph.identities]
-    if graph.tasks and not any(found_rows):
+    matching_rows = [rows.of(task) for task in graph.identities]
+    if graph.tasks and not any(matching_rows):
         raise CostMismatchError(
             f"the cost table knows none of the tasks of graph {graph.name!r}: "
             f"{rows.why_not(graph.identities[0])}; measure the costs of this graph"
@@ -58,13 +58,15 @@ def find_costs(table: CostTable, graph: TaskGraph, cluster: Cluster) -> CostTabl
     builder = TableBuilder(graph.identities, cluster.identities, table.batches)
     for batch in table.batches:
         for task_id, task in enumerate(graph.tasks):
-            is_named = bool(found_rows[task_id]) and rows.is_named(task_id, graph.identities)
+            is_named = bool(matching_rows[task_id]) and rows.is_named(task_id, graph.identities)
             for device_id, (own, others) in enumerate(columns):
                 device = cluster.identities[device_id]
                 cells = [
-                    _cell(table, row, device, own, others, batch) for row in found_rows[task_id]
+                    _cell(table, row, device, own, others, batch) for row in matching_rows[task_id]
                 ]
-                cost = cells[0] if is_named else _of_equal_work(table, found_rows[task_id], cells)
+                cost = (
+                    cells[0] if is_named else _of_equal_work(table, matching_rows[task_id], cells)
+                )
                 if cost is not None:
                     builder.add(cost)
                 elif collective_kind(graph.tasks[task_id].op) is not None:
@@ -231,14 +233,3 @@ def _why_no_column(table: CostTable, device: DeviceIdentity) -> str:
         return f"device {device.name!r} is {device} here, and {named[0]} in the table"
     names = ", ".join(own.name for own in table.devices) or "none"
     return f"device {device.name!r} ({device}) is like none of its devices: {names}"
-
-
-def batches_of(cluster: Cluster, items: int, graph: TaskGraph | None = None) -> list[int]:
-    """Return the sizes of batches that plans of so many items may have, ascending from 1.
-
-    Of a graph with routers also the capacities of their branches, which are batches of cells.
-    """
-    sizes = {size for device in cluster.devices for size in device.batch_sizes}
-    routers = () if graph is None else graph.routers
-    capacities = {size for router in routers for own in router.capacities for size in own}
-    return sorted({1} | {size for size in sizes if size <= items} | capacities)

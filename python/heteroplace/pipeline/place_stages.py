@@ -17,7 +17,7 @@ from heteroplace.lower.kernel_provider import with_held_weights
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost_lookup import batches_of
+from heteroplace.model.cost import batches_of
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import core_stages
