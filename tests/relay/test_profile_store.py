@@ -107,14 +107,14 @@ def test_what_was_measured_with_given_inputs_is_not_taken_for_made_up_ones(
     network = compiled_of(extraction).network
     made_up = profile(extraction, options)
     arrays = [np.full((1, 8, 8, 8), value, "float32") for value in (0.0, 1.0)]
-    found = []
+    profiles = []
     for array in (*arrays, arrays[0]):
         given = CompiledNetwork.of(network.with_examples({"x": array}))
         with tvm.transform.PassContext(opt_level=3):
-            found.append(profile_network(given, cpu_cluster(), options))
-    assert made_up.num_measured >= found[0].num_measured > 0
-    assert found[1].num_measured == found[0].num_measured
-    assert found[2].num_measured == 0
+            profiles.append(profile_network(given, cpu_cluster(), options))
+    assert made_up.num_measured >= profiles[0].num_measured > 0
+    assert profiles[1].num_measured == profiles[0].num_measured
+    assert profiles[2].num_measured == 0
     assert profile(extraction, options).num_measured == 0
 
 
@@ -148,9 +148,9 @@ def test_every_call_in_place_is_kept_with_its_site_and_network(store: CostStore)
 
 def test_costs_in_place_are_the_sums_of_their_sites(store: CostStore) -> None:
     extraction = extraction_of(two_branches())
-    found = profile(extraction, replace(QUICK, store=store, is_in_place=True))
-    one_core = [m.wall_ns for key, m in found.measurements.items() if key.threads == 1]
-    assert sum(row[0].ns or 0 for row in found.costs.rows) == sum(one_core)
+    measured = profile(extraction, replace(QUICK, store=store, is_in_place=True))
+    one_core = [m.wall_ns for key, m in measured.measurements.items() if key.threads == 1]
+    assert sum(row[0].ns or 0 for row in measured.costs.rows) == sum(one_core)
 
 
 def test_calls_in_place_have_processor_times(store: CostStore) -> None:
@@ -164,9 +164,9 @@ def test_calls_in_place_have_processor_times(store: CostStore) -> None:
 
 def test_steps_are_told_and_the_last_one_is_the_end() -> None:
     steps: list[Step] = []
-    found = profile(extraction_of(two_branches()), replace(QUICK, on_step=steps.append))
-    assert [step.done for step in steps] == list(range(found.num_measured + 1))
-    assert {step.total for step in steps} == {found.num_measured}
+    measured = profile(extraction_of(two_branches()), replace(QUICK, on_step=steps.append))
+    assert [step.done for step in steps] == list(range(measured.num_measured + 1))
+    assert {step.total for step in steps} == {measured.num_measured}
     assert steps[-1].name == ""
     assert steps[-1].remaining_s == 0
     assert all(step.remaining_s is not None for step in steps[1:])
@@ -294,16 +294,16 @@ def test_what_the_compiler_raises_is_raised_for_its_library() -> None:
 def test_networks_in_place_are_measured_in_turns_unless_each_is_to_be_finished(
     finishes_each: bool, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[int] = []
+    group_sizes: list[int] = []
     times = dict.fromkeys(range(99), SiteTimes(5, 1, 5, 9))
     monkeypatch.setattr(
-        profiler, "sample_until_settled", lambda rounds, *_: found.append(len(rounds)) or 0.0
+        profiler, "sample_until_settled", lambda rounds, *_: group_sizes.append(len(rounds)) or 0.0
     )
     monkeypatch.setattr(profiler, "site_times", lambda *_: times)
     extraction = extraction_of(two_branches())
     options = ProfileOptions(finishes_each=finishes_each, round_ns=1)
     profile_network(compiled_of(extraction), cpu_cluster(), options)
-    assert found == sizes
+    assert group_sizes == sizes
 
 
 def killed_profiling(folder: Path, num_kills: int, seed: int, how: str) -> dict[str, Any]:
@@ -316,36 +316,36 @@ def killed_profiling(folder: Path, num_kills: int, seed: int, how: str) -> dict[
         command, capture_output=True, text=True, timeout=500, check=False, env=where
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return outcome
 
 
-def check_little_was_lost(found: dict[str, Any]) -> None:
-    assert found["killed"] > 0, "no kill hit; the case tests nothing"
+def check_little_was_lost(outcome: dict[str, Any]) -> None:
+    assert outcome["killed"] > 0, "no kill hit; the case tests nothing"
     # Every measurement is made once, and a kill makes at most one more to be begun again.
-    assert found["begun"] <= found["total"] + found["killed"]
-    assert found["kept"] == sorted(found["kept"])
+    assert outcome["begun"] <= outcome["total"] + outcome["killed"]
+    assert outcome["kept"] == sorted(outcome["kept"])
 
 
 @pytest.mark.slow
 def test_kernels_alone_are_resumed(tmp_path: Path) -> None:
-    found = killed_profiling(tmp_path, 3, 1, "alone")
-    check_little_was_lost(found)
-    assert found["kept"][-1] == found["total"]
+    outcome = killed_profiling(tmp_path, 3, 1, "alone")
+    check_little_was_lost(outcome)
+    assert outcome["kept"][-1] == outcome["total"]
 
 
 @pytest.mark.costly(12)
 def test_networks_in_place_are_resumed(tmp_path: Path) -> None:
-    found = killed_profiling(tmp_path, 2, 2, "whole")
-    check_little_was_lost(found)
+    outcome = killed_profiling(tmp_path, 2, 2, "whole")
+    check_little_was_lost(outcome)
     # All calls of a network are one measurement: they are made and kept together.
-    calls = found["kept"][-1] // found["total"]
-    assert all(kept % calls == 0 for kept in found["kept"])
+    calls = outcome["kept"][-1] // outcome["total"]
+    assert all(number % calls == 0 for number in outcome["kept"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_many_kills_lose_little(tmp_path: Path, seed: int) -> None:
-    found = killed_profiling(tmp_path, 15, seed, "alone")
-    check_little_was_lost(found)
-    assert found["kept"][-1] == found["total"]
+    outcome = killed_profiling(tmp_path, 15, seed, "alone")
+    check_little_was_lost(outcome)
+    assert outcome["kept"][-1] == outcome["total"]

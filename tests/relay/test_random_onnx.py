@@ -52,9 +52,9 @@ def check_graph(graph: Graph, **options: Any) -> str:
         return "refused"
     assert len(computed) == len(expected)
     faults = [
-        f"{name}: {found}"
+        f"{name}: {wrong}"
         for name, *arrays in zip(graph.outputs, computed, expected, rounded, strict=True)
-        if (found := fault(*arrays))
+        if (wrong := fault(*arrays))
     ]
     assert not faults, f"{faults}\n{onnx.printer.to_text(model)}"
     return ""
@@ -98,8 +98,8 @@ def check_chain(chain: Chain) -> str:
     if computed is None:
         return "refused"
     assert rounded is not None
-    found = fault(computed[0], expected[0], rounded[0])
-    assert not found, f"{found}\n{onnx.printer.to_text(model)}"
+    wrong = fault(computed[0], expected[0], rounded[0])
+    assert not wrong, f"{wrong}\n{onnx.printer.to_text(model)}"
     return ""
 
 
