@@ -63,7 +63,7 @@ def plugins(seam: str, *, is_ranked: bool = False) -> Mapping[str, EntryPoint]:
     seam
         Without the prefix of our groups: "solvers", "frontends".
     is_ranked
-        Ours are in the order of their files, which people read them in.
+        Keep ours in the order of their files: help texts and tables list them so.
 
     Raises
     ------

@@ -287,21 +287,22 @@ def _task_table(profile: Any, cluster: Cluster) -> str:
     return format_table(*without_empty_layers(heads, cells, align))
 
 
-def _interference_text(profile: Any, cluster: Cluster) -> str:
+def _interference_text(interference: Any, cluster: Cluster) -> str:
     parts = [
-        f"{device.name} {profile.slowdown[:, index].mean():.2f} times as slow"
+        f"{device.name} {interference.slowdown[:, index].mean():.2f} times as slow"
         for index, device in enumerate(cluster.devices)
     ]
     return (
-        f"beside other devices: {', '.join(parts)}; core to core {profile.core_to_core_ns} ns; "
-        f"what another core made costs {profile.fetch_ns_per_byte:.3f} ns/B"
+        f"beside other devices: {', '.join(parts)}; "
+        f"core to core {interference.core_to_core_ns} ns; "
+        f"fetching what another core wrote costs {interference.fetch_ns_per_byte:.3f} ns/B"
     )
 
 
-def _summary(measured: Any, cluster: Cluster, store: Path | None) -> str:
+def _summary(model_profile: Any, cluster: Cluster, store: Path | None) -> str:
     lines = []
-    for batch, profile in measured.profiles.items():
-        of_batch = f"batch {batch}: " if len(measured.profiles) > 1 else ""
+    for batch, profile in model_profile.profiles.items():
+        of_batch = f"batch {batch}: " if len(model_profile.profiles) > 1 else ""
         dropped = f", {profile.num_dropped} disturbed samples" if profile.num_dropped else ""
         lines.append(
             f"{of_batch}{profile.num_kernels} distinct kernels; {profile.num_known} measurements "
@@ -309,13 +310,13 @@ def _summary(measured: Any, cluster: Cluster, store: Path | None) -> str:
             f"{profile.measure_s:.1f} s, waiting for the compiler {profile.compile_s:.1f} s"
             f"{dropped})"
         )
-    for name, num_bytes in measured.estimated_peak_bytes.items():
+    for name, num_bytes in model_profile.estimated_peak_bytes.items():
         lines.append(f"the estimated batch needs {format_bytes(num_bytes)} of memory on {name}")
-    if measured.interference is not None:
-        lines.append(_interference_text(measured.interference, cluster))
-    sources = ", ".join(f"{count} {source}" for source, count in measured.sources().items())
+    if model_profile.interference is not None:
+        lines.append(_interference_text(model_profile.interference, cluster))
+    sources = ", ".join(f"{count} {source}" for source, count in model_profile.sources().items())
     lines.append(f"cells: {sources}")
-    lines.append(f"machine: {_conditions_text(measured.measurements)}")
+    lines.append(f"machine: {_conditions_text(model_profile.measurements)}")
     lines.append(f"store: {store or 'none, nothing is kept'}")
     return "\n".join(lines)
 
@@ -348,7 +349,7 @@ def _conditions_text(measurements: Mapping[Any, Any]) -> str:
     return ", ".join(parts)
 
 
-def _to_json(measured: Any, cluster: Cluster) -> dict[str, object]:
+def _to_json(model_profile: Any, cluster: Cluster) -> dict[str, object]:
     return {
         "batches": {
             str(batch): {
@@ -360,16 +361,16 @@ def _to_json(measured: Any, cluster: Cluster) -> dict[str, object]:
                 "compile_s": round(profile.compile_s, 3),
                 "measure_s": round(profile.measure_s, 3),
             }
-            for batch, profile in measured.profiles.items()
+            for batch, profile in model_profile.profiles.items()
         },
-        "estimated_peak_bytes": dict(measured.estimated_peak_bytes),
-        "sources": measured.sources(),
-        "conditions": _conditions(measured.measurements),
+        "estimated_peak_bytes": dict(model_profile.estimated_peak_bytes),
+        "sources": model_profile.sources(),
+        "conditions": _conditions(model_profile.measurements),
         "tasks": {
             task.name: {
                 device.name: {"ns": cost.ns, "spread_ns": cost.spread_ns}
                 for device, cost in zip(cluster.devices, row, strict=True)
             }
-            for task, row in zip(measured.graph.tasks, measured.costs.rows, strict=True)
+            for task, row in zip(model_profile.graph.tasks, model_profile.costs.rows, strict=True)
         },
     }

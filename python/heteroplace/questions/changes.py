@@ -81,8 +81,8 @@ def _find(value: Any, kind: str, name: str, option: str) -> Entry:
         near = did_you_mean(name, entries) or f"; it has: {', '.join(entries)}"
         one = {"devices": "device", "memories": "memory"}[kind]
         raise ClusterError(f"{option}: cluster {value['name']!r} has no {one} {name!r}{near}")
-    found_entry: Entry = entries[name]
-    return found_entry
+    named_entry: Entry = entries[name]
+    return named_entry
 
 
 def _base(value: Any, entry: Entry) -> Entry | None:
@@ -93,8 +93,8 @@ def _base(value: Any, entry: Entry) -> Entry | None:
     for base in value["devices"]:
         is_there = all(base.get(key) == entry.get(key) for key in _PLACE)
         if is_there and twin_name(base["name"], maker) == entry["name"]:
-            entry_found: Entry = base
-            return entry_found
+            base_entry: Entry = base
+            return base_entry
     return None
 
 

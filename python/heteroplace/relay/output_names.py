@@ -61,7 +61,7 @@ def port_names(names: Sequence[str], taken: Sequence[str], count: int) -> list[s
     """
     # Names of a module whose outputs a pass has changed say nothing about the new ones.
     requested = list(names) if len(names) == count else [""] * count
-    port_names_found: list[str] = []
+    unique: list[str] = []
     # No suffix may take a name that another output has of its own.
     used = {*taken}
     owned = {name for name in requested if name}
@@ -72,5 +72,5 @@ def port_names(names: Sequence[str], taken: Sequence[str], count: int) -> list[s
             suffix += 1
             name = f"{base}.{suffix}"
         used.add(name)
-        port_names_found.append(name)
-    return port_names_found
+        unique.append(name)
+    return unique

@@ -56,14 +56,14 @@ def critical_path(
     if not times:
         return ()
     binding = _bindings(graph, cluster, plan, timeline)
-    steps_found = []
+    critical = []
     step: int | None = max(times, key=lambda index: (times[index][1], -index))
     while step is not None:
         before, why = binding[step]
         finish = 0 if before is None else times[before][1]
-        steps_found.append(CriticalStep(step, why, times[step][0] - finish))
+        critical.append(CriticalStep(step, why, times[step][0] - finish))
         step = before
-    return tuple(reversed(steps_found))
+    return tuple(reversed(critical))
 
 
 def _bindings(

@@ -52,7 +52,7 @@ def divergences(
         for index, step in enumerate(plan.steps)
         if isinstance(step, (Run, Collective)) and index in times[0] and index in times[1]
     ]
-    differences = []
+    differing = []
     for device in range(len(cluster.devices)):
         own = [index for index in shared if device in devices_of(plan.steps[index])]
         last = (0, 0)
@@ -61,16 +61,16 @@ def divergences(
             work = spans[0][1] - spans[0][0], spans[1][1] - spans[1][0]
             pause = spans[0][0] - last[0], spans[1][0] - last[1]
             name = step_name(plan.steps[index], graph, cluster)
-            differences.append(Divergence(index, name, device, work, pause))
+            differing.append(Divergence(index, name, device, work, pause))
             last = spans[0][1], spans[1][1]
-    return tuple(differences)
+    return tuple(differing)
 
 
-def divergence_table(cluster: Cluster, differences: Sequence[Divergence], max_rows: int = 8) -> str:
+def divergence_table(cluster: Cluster, differing: Sequence[Divergence], max_rows: int = 8) -> str:
     """Return work and pauses of each device in both timelines, and the steps with most lag."""
     rows = []
     for index, device in enumerate(cluster.devices):
-        own = [one for one in differences if one.device == index]
+        own = [one for one in differing if one.device == index]
         if own:
             rows.append(
                 [
@@ -82,7 +82,7 @@ def divergence_table(cluster: Cluster, differences: Sequence[Divergence], max_ro
             )
     headers = ["on", "work predicted", "measured", "pauses predicted", "measured", "lag"]
     devices = format_table(headers, rows, "<>>>>>")
-    worst = sorted(differences, key=lambda one: (-abs(one.lag_ns), one.step))[:max_rows]
+    worst = sorted(differing, key=lambda one: (-abs(one.lag_ns), one.step))[:max_rows]
     steps = [
         [
             one.name,

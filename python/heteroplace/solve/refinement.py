@@ -67,7 +67,7 @@ Prover = Callable[[float, int, int], "Bound"]
 
 
 class Refinement(Protocol):
-    """A refinement solver that a part adds. Nothing but `route` may be slow to load."""
+    """A refinement solver that a part adds. Loading it does not load what solves (`module`)."""
 
     module: str
     """Its solver, which loads OR-Tools and is imported at its first turn."""

@@ -81,8 +81,8 @@ def other_kind(value: object, keys_read: Iterable[str]) -> str:
     """Return "is a KIND file; expected a KIND file" of a file that has not the key of its kind; ""
     where nothing is wrong. `known` are the keys that are expected."""
     keys = set(keys_read)
-    kind_found = kind_of(value)
+    own_kind = kind_of(value)
     expected = [kind for key, kind in KIND_KEYS.items() if key in keys]
-    if kind_found is None or not expected or kind_found in expected:
+    if own_kind is None or not expected or own_kind in expected:
         return ""
-    return f"is a {kind_found} file; expected a {expected[0]} file"
+    return f"is a {own_kind} file; expected a {expected[0]} file"

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
     cluster = open_cluster(arguments.cluster)
     check_importer(model)
     sharder, table = importlib.import_module(_SHARDER), importlib.import_module(_TABLE)
-    sharding_found = sharder.shard_file(
+    chosen_sharding = sharder.shard_file(
         model,
         cluster,
         options,
@@ -95,12 +95,12 @@ def run(arguments: argparse.Namespace) -> None:
         csv=None if arguments.csv is None else Path(arguments.csv),
     )
     if arguments.output:
-        save_sharding(sharding_found.grid.best.record, arguments.output)
+        save_sharding(chosen_sharding.grid.best.record, arguments.output)
     written = written_text(rows=arguments.csv, plan=arguments.output)
     show(
         arguments,
-        lambda: table.to_json(sharding_found),
-        lambda: table.text(sharding_found, arguments.top) + written,
+        lambda: table.to_json(chosen_sharding),
+        lambda: table.text(chosen_sharding, arguments.top) + written,
     )
 
 

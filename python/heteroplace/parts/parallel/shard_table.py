@@ -18,10 +18,10 @@ _HEADERS = ("D/T/P/K", "simulated", "items/s", "peak / limit", "bubble", "comm."
 _ALIGN = "<>>>>><"
 
 
-def text(sharding_found: Found, top: int) -> str:
+def text(chosen_sharding: Found, top: int) -> str:
     """Return all that is printed: the ranking, pure degrees, what does not fit, the winner."""
-    best = ranked(sharding_found.grid.rows)
-    winner = sharding_found.grid.best.strategy.degrees
+    best = ranked(chosen_sharding.grid.rows)
+    winner = chosen_sharding.grid.best.strategy.degrees
     shown = best[:top]
     names = {"data": "pure D", "tensor": "pure T", "pipeline": "pure P"}
     notes: dict[SearchRow, list[str]] = {row: [] for row in best}
@@ -29,18 +29,18 @@ def text(sharding_found: Found, top: int) -> str:
     for name, row in pure(several).items():
         if row is not None:
             notes[row].append(f"best {names[name]}")
-    cells = [_cells(row, sharding_found, notes[row], winner == row.degrees) for row in shown]
-    cells += [_cells(row, sharding_found, notes[row], False) for row in best[top:] if notes[row]]
+    cells = [_cells(row, chosen_sharding, notes[row], winner == row.degrees) for row in shown]
+    cells += [_cells(row, chosen_sharding, notes[row], False) for row in best[top:] if notes[row]]
     headers, align = list(_HEADERS), _ALIGN
-    if sharding_found.grid.measured_ns:
+    if chosen_sharding.grid.measured_ns:
         headers.insert(2, "measured")
         align = f"{align[:2]}>{align[2:]}"
-    parts = [format_table(headers, cells, align), _rest(sharding_found, len(shown), top)]
-    parts.append(_winner(sharding_found.grid.best, sharding_found))
+    parts = [format_table(headers, cells, align), _rest(chosen_sharding, len(shown), top)]
+    parts.append(_winner(chosen_sharding.grid.best, chosen_sharding))
     return "\n\n".join(part for part in parts if part)
 
 
-def _cells(row: SearchRow, sharding_found: Found, notes: list[str], is_winner: bool) -> list[str]:
+def _cells(row: SearchRow, chosen_sharding: Found, notes: list[str], is_winner: bool) -> list[str]:
     assert row.makespan_ns is not None
     cells = [
         str(row.degrees),
@@ -51,34 +51,34 @@ def _cells(row: SearchRow, sharding_found: Found, notes: list[str], is_winner: b
         f"{row.communication:.0%}",
         ", ".join(["chosen"] * is_winner + notes),
     ]
-    if sharding_found.grid.measured_ns:
-        measured = sharding_found.grid.measured_of(row.degrees)
+    if chosen_sharding.grid.measured_ns:
+        measured = chosen_sharding.grid.measured_of(row.degrees)
         cells.insert(2, "-" if measured is None else format_ns(measured))
     return cells
 
 
-def _rest(sharding_found: Found, shown: int, top: int) -> str:
+def _rest(chosen_sharding: Found, shown: int, top: int) -> str:
     """How many rows are not shown, and why others are none."""
-    fitting = len(ranked(sharding_found.grid.rows))
+    fitting = len(ranked(chosen_sharding.grid.rows))
     lines = [f"{fitting - shown} more fit"] if fitting > shown else []
-    over = [row for row in sharding_found.grid.rows if row.is_simulated and not row.fits]
+    over = [row for row in chosen_sharding.grid.rows if row.is_simulated and not row.fits]
     if over:
         least = min(over, key=lambda row: row.peak_bytes)
         lines.append(
             f"{len(over)} do not fit, e.g. {least.degrees}: {format_bytes(least.peak_bytes)} of "
             f"{format_bytes(least.limit_bytes)}"
         )
-    excluded = sum(row.method == EXCLUDED for row in sharding_found.grid.rows)
+    excluded = sum(row.method == EXCLUDED for row in chosen_sharding.grid.rows)
     if excluded:
         lines.append(f"{excluded} are slower by their lower bound")
     refused = [
-        row for row in sharding_found.grid.rows if not row.is_simulated and row.method != EXCLUDED
+        row for row in chosen_sharding.grid.rows if not row.is_simulated and row.method != EXCLUDED
     ]
     lines += [f"{row.degrees} cannot be: {row.reason}" for row in refused[:top]]
     return "\n".join(lines)
 
 
-def _winner(model: ShardedModel, sharding_found: Found) -> str:
+def _winner(model: ShardedModel, chosen_sharding: Found) -> str:
     degrees, plan = model.strategy.degrees, model.solution.plan
     used = ", ".join(model.solution.devices_used)
     kind = f"training, {model.options.optimizer}" if model.options.is_training else "inference"
@@ -90,8 +90,8 @@ def _winner(model: ShardedModel, sharding_found: Found) -> str:
         f"{len(plan.copies):,} {'copy' if len(plan.copies) == 1 else 'copies'}",
         f"Megatron-LM: {megatron_options(model)}",
     ]
-    if sharding_found.untrained:
-        lines.append(f"not trained: {'; '.join(sharding_found.untrained)}")
+    if chosen_sharding.untrained:
+        lines.append(f"not trained: {'; '.join(chosen_sharding.untrained)}")
     if model.coverage.text():
         lines.append(model.coverage.text())
     return "\n".join(lines)
@@ -118,20 +118,20 @@ def megatron_options(model: ShardedModel) -> str:
     return " ".join(parts)
 
 
-def to_json(sharding_found: Found) -> dict[str, object]:
+def to_json(chosen_sharding: Found) -> dict[str, object]:
     """Return all rows and the winner as one JSON object."""
     rows = []
-    for row in sharding_found.grid.rows:
+    for row in chosen_sharding.grid.rows:
         row_fields = asdict(row)
         row_fields["degrees"] = str(row.degrees)
         row_fields |= {"fits": row.fits, "items_per_second": row.items_per_second}
-        row_fields["measured_ns"] = sharding_found.grid.measured_of(row.degrees)
+        row_fields["measured_ns"] = chosen_sharding.grid.measured_of(row.degrees)
         rows.append(row_fields)
     return {
         "rows": rows,
-        "chosen": str(sharding_found.grid.best.strategy.degrees),
-        "simulated_ns": sharding_found.grid.best.solution.predicted_ns,
-        "expected_ns": sharding_found.grid.best.solution.expected_ns,
-        "weight_gradients": sharding_found.grid.best.weight_gradients,
-        "megatron": megatron_options(sharding_found.grid.best),
+        "chosen": str(chosen_sharding.grid.best.strategy.degrees),
+        "simulated_ns": chosen_sharding.grid.best.solution.predicted_ns,
+        "expected_ns": chosen_sharding.grid.best.solution.expected_ns,
+        "weight_gradients": chosen_sharding.grid.best.weight_gradients,
+        "megatron": megatron_options(chosen_sharding.grid.best),
     }

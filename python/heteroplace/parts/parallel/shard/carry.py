@@ -123,10 +123,10 @@ class Carrier:
                 self._found[key] = err
             except CannotFollow as err:
                 self._found[key] = CannotCarry(str(err))
-        states_found = self._found[key]
-        if isinstance(states_found, CannotCarry):
-            raise states_found
-        return states_found
+        carried = self._found[key]
+        if isinstance(carried, CannotCarry):
+            raise carried
+        return carried
 
     def _carry(self, call: Node, states: States) -> States:
         cuts = [(at, state) for at, state in enumerate(states) if isinstance(state, Cut)]

@@ -213,8 +213,8 @@ def merge_profiles(profiles: Iterable[RouteProfile]) -> RouteProfile:
     )
     transitions = []
     for src, dst in following_routers(shapes):
-        found_transitions = [p.transition(shapes[src].name, shapes[dst].name) for p in everything]
-        present = [each for each in found_transitions if each is not None]
+        all_transitions = [p.transition(shapes[src].name, shapes[dst].name) for p in everything]
+        present = [each for each in all_transitions if each is not None]
         if present:
             transitions.append(_merge_transitions(present))
     return RouteProfile(first.model_digest, routers, tuple(transitions))

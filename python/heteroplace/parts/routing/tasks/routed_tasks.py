@@ -70,14 +70,14 @@ class RoutedTasks(TaskTensors):
         """Return the innermost branch that a task is in, and note it."""
         op = self._ops.get(call)
         if op is not None and routing_kind(op) == "router" and branch_around(op.attrs) is not None:
-            branch_found: Branch | None = _branch_of_op(op)
+            innermost: Branch | None = _branch_of_op(op)
         elif op is not None and routing_kind(op) == "select":
-            branch_found = self._parent[str(op.attrs["router"])]
+            innermost = self._parent[str(op.attrs["router"])]
         else:
             around = dict.fromkeys(self._branch.get(_root(leaf)) for leaf in _reads(call))
-            branch_found = self._innermost([branch for branch in around if branch is not None])
-        self._branch[call] = branch_found
-        return branch_found
+            innermost = self._innermost([branch for branch in around if branch is not None])
+        self._branch[call] = innermost
+        return innermost
 
     def view(self, call: relay.Call, tensors: Tensors) -> list[str | None]:
         """Return the tensors of what moves no data."""

@@ -57,29 +57,29 @@ class DeviceSymmetry:
 
         Those are found first that need few exchanges.
         """
-        images_found = {labels: None}
+        labellings = {labels: None}
         waiting = [labels]
         if not labels:
             return waiting
-        for image_found in waiting:
+        for source in waiting:
             for one, other in self.exchanges:
-                image = list(image_found)
+                image = list(source)
                 for a, b in zip(one, other, strict=True):
-                    image[a], image[b] = image_found[b], image_found[a]
-                if tuple(image) not in images_found and len(images_found) < MAX_IMAGES:
-                    images_found[tuple(image)] = None
+                    image[a], image[b] = source[b], source[a]
+                if tuple(image) not in labellings and len(labellings) < MAX_IMAGES:
+                    labellings[tuple(image)] = None
                     waiting.append(tuple(image))
         return waiting
 
     @cached_property
     def exchanges(self) -> tuple[Exchange, ...]:
         """Each of equal devices, and of equal nodes, with the next: all others follow from them."""
-        exchanges_found: list[Exchange] = []
+        all_exchanges: list[Exchange] = []
         for devices in self.device_classes:
-            exchanges_found += [((one,), (other,)) for one, other in pairwise(devices)]
+            all_exchanges += [((one,), (other,)) for one, other in pairwise(devices)]
         for nodes in self.node_classes:
-            exchanges_found += pairwise(nodes)
-        return tuple(exchanges_found)
+            all_exchanges += pairwise(nodes)
+        return tuple(all_exchanges)
 
     def canonical(self, labels: Sequence[object]) -> tuple[int, ...]:
         """Return which device takes the place of each, so that the labels come in one order.

@@ -218,14 +218,14 @@ class BatchedChain:
             return []
         compositions = list(batch_compositions(self._problem.native, task, self._items))
         compositions += self._even_compositions(task)
-        states_found = set()
+        common_states = set()
         for parts in compositions:
             if all(size % self._block == 0 for _, size in parts):
                 counts = [0] * len(self._problem.cluster.devices)
                 for device, size in parts:
                     counts[device] = size // self._block
-                states_found.add(self._common(tuple(counts)))
-        return sorted(states_found)
+                common_states.add(self._common(tuple(counts)))
+        return sorted(common_states)
 
     def _even_compositions(self, task: int) -> list[Composition]:
         """Those of more than three parts in which all parts are of one size."""
@@ -314,18 +314,18 @@ class BatchedChain:
 
     def _arrivals(self) -> list[dict[State, _Arrival]]:
         """For each boundary the best ways to its states, in common order."""
-        arrivals_found: list[dict[State, _Arrival]] = [{(): _Arrival(0, None, ())}]
+        best_arrivals: list[dict[State, _Arrival]] = [{(): _Arrival(0, None, ())}]
         for index, module in enumerate(self._class_of):
             reached: dict[State, _Arrival] = {}
             for way in self._transitions(index):
-                best, arrival = module.known.get(way.pair), arrivals_found[-1].get(way.before)
+                best, arrival = module.known.get(way.pair), best_arrivals[-1].get(way.before)
                 if best is None or arrival is None:
                     continue
                 time_ns = arrival.time_ns + best.makespan_ns
                 if way.state not in reached or time_ns < reached[way.state].time_ns:
                     reached[way.state] = _Arrival(time_ns, way.before, way.behind)
-            arrivals_found.append(reached)
-        return arrivals_found
+            best_arrivals.append(reached)
+        return best_arrivals
 
     def _rests(self) -> list[dict[State, int]]:
         """For each boundary the least time behind its states."""
