@@ -21,7 +21,8 @@ from heteroplace import Task, TaskGraphBuilder
 from heteroplace.costs.roofline import estimate_costs
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.demands import with_max_memory
-from heteroplace.report.tables import device_table, headline
+from heteroplace.report.headline import headline
+from heteroplace.report.tables import device_table
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, get_solver
 

@@ -26,7 +26,8 @@ import heteroplace
 from heteroplace.model.units import format_ns
 from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.relay.annotate.writer import tvm_devices
-from heteroplace.report.tables import format_table, placement_table, solution_headline
+from heteroplace.report.headline import solution_headline
+from heteroplace.report.tables import format_table, placement_table
 from heteroplace.simulate.simulator import simulate
 
 random = np.random.default_rng(0)

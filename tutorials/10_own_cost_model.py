@@ -21,7 +21,8 @@ from tvm import relay
 import heteroplace
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.relay.annotate.annotation_reader import read_solution
-from heteroplace.report.tables import cost_sources_line, solution_headline
+from heteroplace.report.headline import solution_headline
+from heteroplace.report.tables import cost_sources_line
 
 random = np.random.default_rng(0)
 

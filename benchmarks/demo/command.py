@@ -38,7 +38,7 @@ from heteroplace import Cluster, HeteroPlaceError, load
 from heteroplace.interrupts import Interrupts
 from heteroplace.machine.local import local_cluster
 from heteroplace.progress import Screen
-from heteroplace.report.tables import solution_headline
+from heteroplace.report.headline import solution_headline
 from zoo.models.catalogue import Model, load_model
 
 MODELS: tuple[tuple[str, str], ...] = (

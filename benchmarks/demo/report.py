@@ -22,6 +22,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_deviation, format_gap, format_ns
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.compare import compare
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.report.tables import (
     Candidate,
@@ -30,7 +31,6 @@ from heteroplace.report.tables import (
     format_table,
     memory_text,
     placement_table,
-    solution_headline,
 )
 
 _ROWS_SHOWN = 14

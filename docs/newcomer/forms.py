@@ -37,7 +37,7 @@ _TABLE = re.compile(r"^(?:task\s+op\s|device\s+tasks\s|choice\s+devices\s)")
 _TABLE_ROW = re.compile(r"\S {2,}\S.* {2,}\S|^\.\.\. ")
 # Lines whose words are chosen by figures, or by the machine: that there is one is the same.
 _DECIDED = (
-    (re.compile(r"^(?:predicted # (?:on|with)|one device is best|everything on)"), "(headline)"),
+    (re.compile(r"^(?:predicted # |one device is best)"), "(headline)"),
     (re.compile(r"^fingerprint:"), "(fingerprint)"),
     (re.compile(r"^machine:"), "(machine)"),
     (re.compile(r"^(?:host HOST: )?[^:]*: # socket"), "(processor)"),

@@ -19,7 +19,7 @@ from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import implementation_gains, twin_name
 from heteroplace.relay.targets import sharing_layouts
-from heteroplace.report.tables import solution_headline
+from heteroplace.report.headline import solution_headline
 
 pytestmark = pytest.mark.relay
 

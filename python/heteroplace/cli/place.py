@@ -50,6 +50,7 @@ from heteroplace.place_options import (
     check_options,
 )
 from heteroplace.progress import ProgressLine
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import (
     Candidate,
@@ -58,7 +59,6 @@ from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
     placement_table,
-    solution_headline,
 )
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver

@@ -27,8 +27,8 @@ from heteroplace.cli.shared import (
 )
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.solution import Solution
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.notes import notes_text, solution_notes
-from heteroplace.report.tables import solution_headline
 from heteroplace.run.array_files import read_arrays
 from heteroplace.solve.solve_report import write_report
 

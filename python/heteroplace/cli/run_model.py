@@ -51,13 +51,10 @@ from heteroplace.options import (
     seed_number,
 )
 from heteroplace.place_options import OPTION_CLASSES, read_options
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.notes import notes_text
-from heteroplace.report.tables import (
-    device_table,
-    format_table,
-    solution_headline,
-)
+from heteroplace.report.tables import device_table, format_table
 from heteroplace.run.array_files import read_array, write_arrays
 from heteroplace.stage_log import StageLog, stage_table
 

@@ -23,7 +23,8 @@ from heteroplace.model.text import print_cluster, print_graph, print_plan
 from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.registry import load_plugin
-from heteroplace.report.tables import device_table, format_table, memory_text, solution_headline
+from heteroplace.report.headline import solution_headline
+from heteroplace.report.tables import device_table, format_table, memory_text
 
 _USES = {
     "plan": ("graph", "cluster"),

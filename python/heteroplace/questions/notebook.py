@@ -9,11 +9,9 @@ from heteroplace.model.plan import Collective, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import is_async
 from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.layer_column import layer_label, without_empty_layers
-from heteroplace.report.tables import (
-    cost_sources_line,
-    solution_headline,
-)
+from heteroplace.report.tables import cost_sources_line
 from heteroplace.terminal import printable
 
 _LONGEST = 10

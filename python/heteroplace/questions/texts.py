@@ -5,7 +5,8 @@ from __future__ import annotations
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.answers import PlanDiff, TaskAnswer, Totals, WhatIf
 from heteroplace.model.units import format_bytes, format_ns
-from heteroplace.report.tables import format_table, solution_headline
+from heteroplace.report.headline import solution_headline
+from heteroplace.report.tables import format_table
 
 _MAX_ROWS = 40
 _MAX_LISTED = 8

@@ -5,14 +5,9 @@ from __future__ import annotations
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.routed.route_profile import Profile
 from heteroplace.registry import load_plugin
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.notes import notes_text
-from heteroplace.report.tables import (
-    cost_sources_line,
-    device_table,
-    memory_text,
-    placement_table,
-    solution_headline,
-)
+from heteroplace.report.tables import cost_sources_line, device_table, memory_text, placement_table
 from heteroplace.report.weight_report import weights_text
 
 

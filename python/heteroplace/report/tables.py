@@ -11,17 +11,15 @@ import numpy as np
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import PREDICTED, SOURCES_WITH_TIME, CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.implementations import implementation_gains
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, devices_of
-from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import channels_of, collective_bytes, is_async, moved_bytes
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.trace import QueueUse
-from heteroplace.model.units import format_bytes, format_gap, format_ns
+from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.stats import counted_median
-from heteroplace.terminal import listed, printable
+from heteroplace.terminal import printable
 
 MAX_ROWS = 40
 _MAX_CELL = 48
@@ -238,99 +236,6 @@ def candidates_table(candidates: Sequence[Candidate]) -> str:
         rows.append([candidate.name, time, ratio, candidate.note])
     table = format_table(["candidate", "simulated", "of best", "note"], rows, "<>><")
     return table + (f"\n... and {rest} more" if (rest := len(ranked) - MAX_ROWS) > 0 else "")
-
-
-def solution_headline(solution: Solution) -> str:
-    """Return the `headline` of a solution: what its run is expected to take comes first.
-
-    Where kernels were chosen, a line for each device that has others says what they gain.
-    """
-    headline_text = headline(
-        solution.cluster,
-        solution.plan,
-        solution.predicted_ns,
-        min(solution.predicted_singles, key=lambda single: single[1], default=None),
-        solution.bound_ns or None,
-        solution.expected_ns,
-        solution.item_ns,
-        is_compared=not solution.singles or bool(solution.predicted_singles),
-    )
-    gains = implementation_gains(solution.cluster, solution.costs, solution.plan)
-    lines = [
-        f"{name}: {count} tasks with these kernels gain {format_ns(gain_ns)}"
-        for name, (count, gain_ns) in gains.items()
-    ]
-    return "\n".join([headline_text, *lines])
-
-
-def headline(
-    cluster: Cluster,
-    plan: Plan,
-    makespan_ns: int,
-    best_single: tuple[str, int] | None = None,
-    bound_ns: int | None = None,
-    expected_ns: int | None = None,
-    item_ns: int | None = None,
-    *,
-    is_compared: bool = True,
-) -> str:
-    """Return one line: what is predicted, where, against the best device alone and the bound.
-
-    The line has one kind of time: expected run times, simulated ones, or times per item.
-
-    Parameters
-    ----------
-    makespan_ns : int
-        Simulated.
-    best_single : (device name, ns), optional
-        The best device that runs everything, and its time of the kind that is predicted; None: no
-        device can, or it is not known. No other one is said to be best.
-    bound_ns : int, optional
-        Lower bound of the objective; None: none is known. The gap is 0 % only if it is reached.
-    expected_ns : int, optional
-        Run time with interference. The line then has the gap alone: bounds are of simulated times.
-    item_ns : int, optional
-        Time per item in a steady state, if throughput is the objective; None: latency is.
-    is_compared : bool
-        The devices that can run everything were compared with the plan.
-    """
-    used = dict.fromkeys(device for step in plan.steps for device in devices_of(step))
-    names = [cluster.devices[device].name for device in sorted(used)]
-    objective_ns, unit = (makespan_ns, "") if item_ns is None else (item_ns, " per item")
-    run_ns = makespan_ns if expected_ns is None else expected_ns
-    predicted = _predicted(plan, run_ns, item_ns)
-    predicted_ns = run_ns if item_ns is None else item_ns
-    is_best = len(names) == 1 and best_single is not None and predicted_ns <= best_single[1]
-    other = None if is_best else best_single
-    notes = []
-    if item_ns is not None:
-        notes.append(f"a run of one item {format_ns(run_ns)}")
-    if plan.moved_by_hand:
-        notes.append(f"moved by hand: {plan.moved_by_hand}")
-    if len(names) == 1:
-        claim = "one device is best: " if is_best and not plan.moved_by_hand else ""
-        text = f"{claim}everything on {names[0]}, {predicted}"
-    else:
-        text = f"{predicted} on {listed(names, '+') or 'nothing'}"
-        if is_compared and best_single is None and plan.items == 1 and not plan.collectives:
-            # Otherwise nobody has compared with one device.
-            notes.append("no device alone can run everything")
-    if other is not None:
-        notes.append(f"best single device {other[0]} {format_ns(other[1])}{unit}")
-    if bound_ns is not None:
-        gap = (objective_ns - bound_ns) / objective_ns if objective_ns else 0.0
-        if item_ns is None and run_ns != makespan_ns:
-            notes.append(f"gap to the lower bound {format_gap(gap)}, both without interference")
-        else:
-            notes.append(f"lower bound {format_ns(bound_ns)}{unit}, gap {format_gap(gap)}")
-    return f"{text} ({'; '.join(notes)})" if notes else text
-
-
-def _predicted(plan: Plan, run_ns: int, item_ns: int | None) -> str:
-    if item_ns is not None:
-        return f"predicted one item every {format_ns(item_ns)}"
-    items = f" for {plan.items} items" if plan.items > 1 else ""
-    return f"predicted {format_ns(run_ns)}{items}"
 
 
 def cost_sources_line(costs: CostTable) -> str:

@@ -58,8 +58,10 @@ def test_place_prints_tables_and_a_headline(files, capsys):
     text = capsys.readouterr().out
     assert text.startswith("note: Times came with the graph file; they were not measured here.\n")
     assert "\n\ntask  op        device" in text
-    assert "predicted 300 us on cpu.0+cpu.1 (best single device cpu.0 400 us; " in text
-    assert "lower bound 300 us, gap 0 %)" in text
+    assert (
+        "predicted 1.33x as fast as the best single device: 300 us on cpu.0+cpu.1, "
+        "400 us on cpu.0 (no plan is faster)" in text
+    )
 
 
 def test_place_json_is_one_object(files, capsys):
@@ -99,7 +101,7 @@ def test_place_says_when_one_device_is_best(files, capsys):
     ]}  # fmt: skip
     (files / "graph.json").write_text(json.dumps(chain))
     assert main(PLACE) == 0
-    assert "one device is best: everything on cpu.0, predicted 400 us" in capsys.readouterr().out
+    assert "one device is best: everything runs on cpu.0, predicted 400 us" in capsys.readouterr().out
 
 
 def test_costs_come_from_a_file_if_given(files, capsys):
@@ -107,7 +109,7 @@ def test_costs_come_from_a_file_if_given(files, capsys):
     slow = {task.name: dict.fromkeys(TIMES, 1_000_000) for task in read.graph.tasks}
     save_costs(costs_from_times(read.graph, cluster, slow), read.graph, cluster, "costs.json")
     assert main([*PLACE, "--costs", "costs.json"]) == 0
-    assert "predicted 3.00 ms" in capsys.readouterr().out
+    assert "single device: 3.00 ms on" in capsys.readouterr().out
     check = ["check", "costs.json", "--graph", "graph.json", "--cluster", "cluster.json"]
     assert main(check) == 0
     assert "costs of graph 'fork' on cluster 'two-cores': no faults" in capsys.readouterr().out
@@ -126,7 +128,7 @@ def test_costs_that_a_file_does_not_know_are_named(files, capsys):
         text = capsys.readouterr().err
         assert "the cost table does not know: task 'a' on 'new', task 'b' on 'new'" in text
     assert main([*PLACE, "--costs", "costs.json", "--exclude", "new"]) == 0
-    assert "predicted 3.00 ms" in capsys.readouterr().out
+    assert "single device: 3.00 ms on" in capsys.readouterr().out
 
 
 def test_graph_without_times_is_a_user_error(files, capsys):
@@ -325,8 +327,9 @@ def test_place_for_throughput_speaks_of_times_per_item(files, capsys):
     assert main(command) == 0
     captured = capsys.readouterr()
     assert (
-        "predicted one item every 200 us on cpu.0+cpu.1 (a run of one item 300 us; best single "
-        "device cpu.0 400 us per item; lower bound 200 us per item, gap 0 %)"
+        "predicted 2.00x as fast as the best single device: one item every 200 us on "
+        "cpu.0+cpu.1, one item every 400 us on cpu.0 (a run of one item takes 300 us; "
+        "no plan is faster)"
     ) in captured.out
     assert "best 200 us per item" in captured.err
     assert main([*command, "--json"]) == 0

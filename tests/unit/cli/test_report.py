@@ -49,7 +49,7 @@ def test_a_solution_becomes_a_page_beside_it(
 ) -> None:
     assert main(["report", "solution.json"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("predicted 10 ns on gpu0+gpu1 (")
+    assert text.startswith("predicted 1.20x as fast as the best single device: 10 ns ")
     assert "note: Times came with the graph file" in text
     assert "report: solution.html" in text
     assert Path("solution.html").read_text().startswith("<!doctype html>")
@@ -60,7 +60,7 @@ def test_json_has_the_headline_and_the_placement(
 ) -> None:
     assert main(["report", "solution.json", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["headline"].startswith("predicted 10 ns on gpu0+gpu1 (")
+    assert told["headline"].startswith("predicted 1.20x as fast as the best single device: 10 ns ")
     assert told["bytes"] == Path(told["report"]).stat().st_size
     assert told["solution"]["objective_ns"] == solution.objective_ns
 
@@ -82,7 +82,7 @@ def test_what_has_no_name_is_no_file(name: str, capsys: pytest.CaptureFixture[st
 def test_place_writes_the_page_of_its_plan(solution: Solution) -> None:
     arguments = ["place", *OF_PLAN, "--iterations", "20", "--report", "page.html"]
     assert main(arguments) == 0
-    assert '<p class="lead">predicted 10 ns' in Path("page.html").read_text()
+    assert '<p class="lead">predicted 1.20x as fast' in Path("page.html").read_text()
 
 
 @pytest.mark.parametrize(

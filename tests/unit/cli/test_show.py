@@ -118,7 +118,7 @@ def test_a_solution_is_shown_as_cluster_plan_and_headline(
     text = shown(capsys, "solution.json")
     plan = print_plan(solution.graph, solution.cluster, solution.plan)
     assert text.startswith(
-        f"{print_cluster(solution.cluster)}\n{plan}\npredicted 8 ns on gpu0+gpu1"
+        f"{print_cluster(solution.cluster)}\n{plan}\npredicted 1.12x as fast as the best single device: 8 ns on gpu0+gpu1"
     )
     assert "used / limit" in text
 
@@ -129,7 +129,7 @@ def test_a_compiled_model_is_shown_with_its_program_if_asked(
     text = shown(capsys, "model.so")
     assert text.startswith(print_cluster(solution.cluster))
     assert print_plan(solution.graph, solution.cluster, solution.plan) in text
-    assert "best single device gpu0 9 ns" in text
+    assert "as fast as the best single device: " in text and "9 ns on gpu0" in text
     assert "memory m0: predicted 6.0 KiB (weights 2.0 KiB, values 4.0 KiB, scratch 0 B)" in text
     assert "input x float32 [1,4]\noutput output0 int8 [4]\ncompiled by TVM 0.0, without" in text
     assert "heteroplace-program" not in text

@@ -122,7 +122,7 @@ def test_a_notebook_shows_tables_and_nothing_that_acts(solution: Solution) -> No
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert text.count("<table>") == 2
-    assert "predicted 10 ns on gpu0+gpu1" in text
+    assert "best single device: 10 ns on gpu0+gpu1" in text
 
 
 def test_a_notebook_counts_collectives_on_their_own_devices() -> None:

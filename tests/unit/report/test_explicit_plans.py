@@ -12,7 +12,8 @@ from heteroplace.model.timeline import Span, Timeline
 from heteroplace.report.chrome_trace import TraceRun, trace_events
 from heteroplace.report.compare import compare
 from heteroplace.report.divergence import divergences
-from heteroplace.report.tables import channel_table, device_table, headline, placement_table
+from heteroplace.report.headline import headline
+from heteroplace.report.tables import channel_table, device_table, placement_table
 from heteroplace.simulate.simulator import simulate
 from tests.chrome_trace_model import checked, of
 from tests.explicit_plans import explicit_plans

@@ -17,12 +17,12 @@ from heteroplace.model.memory_use.live_memory import live_curves, live_peaks
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.html.content import Measured, MeasuredTime, SolverPoint
 from heteroplace.report.html.encode import MAX_CURVE_POINTS, encode
 from heteroplace.report.html.layer_rows import MAX_CHILDREN, layer_tree
 from heteroplace.report.html.page import page_text
 from heteroplace.report.notes import solution_notes
-from heteroplace.report.tables import solution_headline
 from heteroplace.solve import SolveOptions, get_solver, solve_network
 from heteroplace.solve.solve_report import report_content
 from tests.instances import gpus, instance, problem_of

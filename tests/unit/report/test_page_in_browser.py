@@ -123,7 +123,7 @@ def test_one_device_that_is_best_is_said_and_the_bound_and_what_limits(tmp_path:
     path = tmp_path / "page.html"
     solution = write(chain_of_convolutions(), path)
     found = see(path, DRAWN).found
-    assert found["lead"].startswith("one device is best: everything on gpu0")
+    assert found["lead"].startswith("one device is best: everything runs on gpu0")
     assert found["notes"] == ["cpu gets no task: none is faster there than where it is."]
     assert "limits the makespan: the device gpu0" in found["answers"]["answer-limit"]
     assert solution.gap_ratio == 0

@@ -15,7 +15,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime
-from heteroplace.report.tables import solution_headline
+from heteroplace.report.headline import solution_headline
 from heteroplace.simulate.expect import expect
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.solve.network_solution import choose_expected, expected_singles, solve_network
@@ -132,8 +132,8 @@ def test_no_printed_time_of_a_single_device_is_below_the_one_of_the_plan(problem
     assert found.predicted_singles == (("cpu.0", 3000), ("cpu.1", 1500))
     assert found.expected_ns == 1500
     assert solution_headline(found) == (
-        "one device is best: everything on cpu.1, predicted 1.50 us "
-        "(gap to the lower bound 50 %, both without interference)"
+        "one device is best: everything runs on cpu.1, predicted 1.50 us "
+        "(at most 1.50x is possible, gap 50 %)"
     )
     assert solution_from_json(solution_to_json(found)) == found
 
@@ -144,8 +144,8 @@ def test_a_bound_above_the_expected_time_is_not_printed_beside_it(problem: Probl
     found = solve_network(problem, OPTIONS, slowed(problem, 1.0), run_time_of=times)
     assert found.bound_ns > found.expected_ns
     assert solution_headline(found) == (
-        "predicted 900 ns on cpu.0+cpu.1 (best single device cpu.0 1.90 us; "
-        "gap to the lower bound 0 %, both without interference)"
+        "predicted 2.11x as fast as the best single device: 900 ns on cpu.0+cpu.1, "
+        "1.90 us on cpu.0 (no plan is faster)"
     )
 
 

@@ -15,7 +15,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.parts.throughput.item_objectives import with_least_gain
-from heteroplace.report.tables import solution_headline
+from heteroplace.report.headline import solution_headline
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
@@ -59,8 +59,9 @@ def test_the_headline_sets_times_per_item_beside_times_per_item() -> None:
         instance([("a", "b")], {"a": (1000, 1000, 900), "b": (1000, 1000, 900)}, cpu())
     )
     assert solution_headline(solve_network(problem, THROUGHPUT)) == (
-        "predicted one item every 1.00 us on cpu.0+cpu.1 (a run of one item 2.00 us; best single "
-        "device cpu.all 1.80 us per item; lower bound 1.00 us per item, gap 0 %)"
+        "predicted 1.80x as fast as the best single device: one item every 1.00 us on "
+        "cpu.0+cpu.1, one item every 1.80 us on cpu.all (a run of one item takes 2.00 us; "
+        "no plan is faster)"
     )
 
 
@@ -72,7 +73,7 @@ def test_the_least_gain_is_asked_of_times_per_item() -> None:
     assert solve_network(given, careful).item_ns == 1000
     found = solve_network(Problem(graph, cluster, costs), careful)
     assert (found.devices_used, found.item_ns) == (("cpu.0",), 2000)
-    assert "one device is best: everything on cpu.0, predicted one item every 2.00 us" in (
+    assert "one device is best: everything runs on cpu.0, predicted one item every 2.00 us" in (
         solution_headline(found)
     )
 

@@ -16,13 +16,9 @@ from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
 from heteroplace.options import Argument, count
 from heteroplace.progress import StatusLine
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.notes import notes_text, solution_notes
-from heteroplace.report.tables import (
-    cost_sources_line,
-    device_table,
-    placement_table,
-    solution_headline,
-)
+from heteroplace.report.tables import cost_sources_line, device_table, placement_table
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import OBJECTIVES
 from heteroplace.tvm_bridge import require_tvm

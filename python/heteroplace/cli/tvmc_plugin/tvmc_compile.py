@@ -35,8 +35,8 @@ from heteroplace.native.compiled_file import sign_tail
 from heteroplace.place_options import CONFIG_PREFIX, read_options
 from heteroplace.registry import load_plugin
 from heteroplace.relay.annotate.annotation_reader import read_solution
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.html.content import SolverPoint
-from heteroplace.report.tables import solution_headline
 from heteroplace.solve.solve_report import SolverRecord, write_report
 from heteroplace.tvm_bridge import pass_config
 from heteroplace.written_files import overwriting

@@ -19,11 +19,12 @@ from heteroplace.model.timeline import Span, Timeline
 from heteroplace.report.compare import compare
 from heteroplace.report.dependencies import critical_path, critical_shares, data_pairs
 from heteroplace.report.divergence import divergences
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.html.content import MeasuredTime, PageContent
 from heteroplace.report.html.layer_rows import layer_tree
 from heteroplace.report.layer_column import layer_label
 from heteroplace.report.notes import solution_notes
-from heteroplace.report.tables import cost_sources_line, solution_headline
+from heteroplace.report.tables import cost_sources_line
 from heteroplace.stats import spearman
 
 MAX_CURVE_POINTS = 1000

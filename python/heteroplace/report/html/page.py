@@ -13,10 +13,10 @@ import zlib
 from importlib import resources
 
 from heteroplace.files.output import json_text, write_text
+from heteroplace.report.headline import solution_headline
 from heteroplace.report.html.content import PageContent
 from heteroplace.report.html.encode import encode
 from heteroplace.report.notes import solution_notes
-from heteroplace.report.tables import solution_headline
 
 _SCRIPTS = (
     "format.js",
