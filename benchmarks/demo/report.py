@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.peers.timed_runs import TimedRuns
 from benchmarks.run.comparison import (
     CHOSEN,
     CORES,
@@ -18,6 +17,7 @@ from heteroplace import Timeline
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.files.output import json_text, write_text
 from heteroplace.machine.usage import QUIET_CORES
+from heteroplace.measure.timed_runs import TimedRuns
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_deviation, format_gap, format_ns
 from heteroplace.report.chrome_trace import TraceRun, write_trace

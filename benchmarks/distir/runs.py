@@ -23,7 +23,10 @@ from benchmarks.distir.rank_models import (
 )
 from benchmarks.distir.run_table import run_table
 from benchmarks.peers.stock import in_pass_context
-from benchmarks.peers.timed_runs import (
+from benchmarks.run.comparison import core_to_core_probe
+from heteroplace.costs.measurement import NEAR_CORES_NS
+from heteroplace.errors import ClusterError
+from heteroplace.measure.timed_runs import (
     NearCores,
     TimedRuns,
     Timer,
@@ -31,9 +34,6 @@ from benchmarks.peers.timed_runs import (
     side_by_side,
     time_in_turns,
 )
-from benchmarks.run.comparison import core_to_core_probe
-from heteroplace.costs.measurement import NEAR_CORES_NS
-from heteroplace.errors import ClusterError
 from heteroplace.measure.transfers.link_programs import load_program, two_cores
 from heteroplace.measure.transfers.link_report import with_measured_links
 from heteroplace.measure.transfers.links import QUICK, LinkProbeOptions, measure_links

@@ -18,9 +18,8 @@ import numpy as np
 
 from benchmarks.dynamic.builds import Builds
 from benchmarks.dynamic.trace_runs import TraceRuns, timer_of
-from benchmarks.peers.stock import time_runs
-from benchmarks.peers.timed_runs import TimedRuns, Timer, at_once, cluster_cores
 from heteroplace.measure.bound_thread import BoundThread
+from heteroplace.measure.timed_runs import TimedRuns, Timer, at_once, cluster_cores, time_runs
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.routed.capacities import padded_load

@@ -24,14 +24,14 @@ import numpy as np
 from benchmarks.dynamic.builds import Builds
 from benchmarks.dynamic.row import new_row
 from benchmarks.dynamic.trace_runs import Inputs, mean_run_ns, passes, timer_of
-from benchmarks.peers.runtimes import OnnxExecutor
 from benchmarks.peers.stock import in_pass_context
-from benchmarks.peers.timed_runs import TimedRuns, Timer, cluster_cores, time_in_turns
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
+from heteroplace.measure.timed_runs import TimedRuns, Timer, cluster_cores, time_in_turns
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.routed.decision import decision_of
 from heteroplace.model.routed.route_profile import RouteRecord
+from heteroplace.parts.onnx.peer_runtimes import OnnxExecutor
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.decisions import expected_ns

@@ -34,11 +34,11 @@ from benchmarks.dynamic.builds import Builds
 from benchmarks.dynamic.row import new_row
 from benchmarks.dynamic.trace_runs import Inputs, mean_run_ns, time_trace, timer_of
 from benchmarks.peers.stock import in_pass_context
-from benchmarks.peers.timed_runs import TimedRuns, cluster_cores
 from heteroplace import pipeline
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models.cost_model import CostOptions, choose_cost_model
+from heteroplace.measure.timed_runs import TimedRuns, cluster_cores
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.memory_use.weight_room import held_weights
 from heteroplace.model.plan import Plan, guard_of

@@ -38,11 +38,11 @@ from benchmarks.dynamic.trace_runs import (
     timer_of,
 )
 from benchmarks.peers.stock import in_pass_context
-from benchmarks.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
+from heteroplace.measure.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.model.cost import batches_of
 from heteroplace.model.routed.route_profile import RouteRecord

@@ -10,13 +10,13 @@ from functools import cached_property
 
 import numpy as np
 
-from benchmarks.peers.stock import time_runs
-from benchmarks.peers.timed_runs import (
+from heteroplace.measure.timed_runs import (
     TimedRuns,
     Timer,
     cluster_cores,
     on_cores,
     time_in_turns,
+    time_runs,
 )
 from heteroplace.model.routed.route_profile import RouteProfile, RouteRecord
 from heteroplace.parts.routing.dynamic.recorded_routes import ProfileBuilder

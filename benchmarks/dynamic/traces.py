@@ -63,14 +63,14 @@ from benchmarks.dynamic.trace_runs import (
     timer_of,
     with_all_active,
 )
-from benchmarks.peers.runtimes import OnnxExecutor
 from benchmarks.peers.stock import StockExecutor, in_pass_context
-from benchmarks.peers.timed_runs import TimedRuns, Timer, cluster_cores
 from heteroplace import routing
 from heteroplace.files.route_profile_file import save_route_profile
 from heteroplace.machine.local import local_cluster
+from heteroplace.measure.timed_runs import TimedRuns, Timer, cluster_cores
 from heteroplace.model.routed.route_profile import RouteRecord
 from heteroplace.model.solution import Solution
+from heteroplace.parts.onnx.peer_runtimes import OnnxExecutor
 from heteroplace.parts.routing.relay.rewrite import routers_of, update_routers
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import logging
 import resource
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 from heteroplace.measure.bound_thread import BoundThread, configure_threads
+from heteroplace.measure.timed_runs import time_runs
 from heteroplace.tvm_bridge import register_onnx_mapping_shim
 
 OPT_LEVEL = 3
@@ -87,18 +87,6 @@ class StockExecutor:
     def close(self) -> None:
         """End the thread."""
         self._thread.close()
-
-
-def time_runs(run: Callable[[], object], num_runs: int, pause_s: float = 0.0) -> list[int]:
-    """Run `num_runs` times, with a pause before each; return the wall time of each in ns."""
-    times = []
-    for _ in range(num_runs):
-        if pause_s > 0:
-            time.sleep(pause_s)
-        start = time.perf_counter_ns()
-        run()
-        times.append(time.perf_counter_ns() - start)
-    return times
 
 
 def import_stock(

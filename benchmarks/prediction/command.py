@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from benchmarks.differences import largest_difference
 from benchmarks.peers.stock import in_pass_context
-from benchmarks.peers.timed_runs import TimedRuns, balanced_rounds, time_in_turns
 from benchmarks.place.command import PlaceOptions, default_solvers
 from benchmarks.plots import check_can_plot, plot_predictions
 from benchmarks.prediction.options import DEFAULT_MODELS, PredictionOptions
@@ -25,6 +24,7 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.lower.executable import write_programs
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.measured_interference import measure_interference
+from heteroplace.measure.timed_runs import TimedRuns, balanced_rounds, time_in_turns
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan, Step

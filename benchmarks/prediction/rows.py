@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.peers.timed_runs import TimedRuns
 from heteroplace.lower.executable import Executable
+from heteroplace.measure.timed_runs import TimedRuns
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.accuracy import weighted_error
 from heteroplace.report.compare import compare

@@ -17,19 +17,12 @@ import numpy as np
 
 from benchmarks.differences import relative_difference
 from benchmarks.implementations import task_providers
-from benchmarks.peers.runtimes import (
-    OnnxExecutor,
-    OpenVinoExecutor,
-    RuntimeExecutor,
-    missing_runtime,
-)
 from benchmarks.peers.stock import (
     StockExecutor,
     build_stock,
     in_pass_context,
     silence_tuning_hint,
 )
-from benchmarks.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from benchmarks.row_table import row_table
 from benchmarks.run.comparison import (
     Prepared,
@@ -41,7 +34,14 @@ from benchmarks.run.comparison import (
 from heteroplace import pipeline
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
+from heteroplace.measure.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.model.cluster import Cluster
+from heteroplace.parts.onnx.peer_runtimes import (
+    OnnxExecutor,
+    OpenVinoExecutor,
+    RuntimeExecutor,
+    missing_runtime,
+)
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.stage_log import StageLog

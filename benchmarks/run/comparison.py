@@ -15,28 +15,28 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks.differences import largest_difference
-from benchmarks.peers.runtimes import OnnxExecutor, RuntimeExecutor
 from benchmarks.peers.stock import (
     StockExecutor,
     build_stock,
     cpu_seconds,
     in_pass_context,
-    time_runs,
-)
-from benchmarks.peers.timed_runs import (
-    TimedRuns,
-    Timer,
-    cluster_cores,
-    on_cores,
-    time_in_turns,
 )
 from heteroplace import pipeline
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.devices_under_test import DeviceClass, device_class
+from heteroplace.measure.timed_runs import (
+    TimedRuns,
+    Timer,
+    cluster_cores,
+    on_cores,
+    time_in_turns,
+    time_runs,
+)
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.parts.onnx.peer_runtimes import OnnxExecutor, RuntimeExecutor
 from heteroplace.pipeline import CostedNetwork
 from heteroplace.run.executor import Executor
 from heteroplace.solve import SolveOptions

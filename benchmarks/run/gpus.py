@@ -26,14 +26,17 @@ from tvm.contrib import graph_executor
 
 from benchmarks.differences import largest_difference
 from benchmarks.peers import stock_process
-from benchmarks.peers.stock import in_pass_context, silence_tuning_hint, time_runs
-from benchmarks.peers.timed_runs import TimedRuns, Timer, time_in_turns
+from benchmarks.peers.stock import (
+    in_pass_context,
+    silence_tuning_hint,
+)
 from benchmarks.row_table import row_table
 from heteroplace import build, pipeline
 from heteroplace.errors import ExecutionError
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.local import local_cluster
+from heteroplace.measure.timed_runs import TimedRuns, Timer, time_in_turns, time_runs
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.kernel_rules import why_barred
 from heteroplace.native.core_libraries import library_version

@@ -77,6 +77,14 @@ class Frontend(Protocol):
             The rows cannot be followed through an op.
         """
 
+    def free_sizes(
+        self, path: Path, shapes: Mapping[str, Sequence[int]]
+    ) -> dict[str, tuple[int | str, ...]]:
+        """Return the sizes of each input that leaves one free: a number, or the name of a free one.
+
+        `shapes` fixes those of its inputs, but for a size of -1. Empty if the file cannot be read.
+        """
+
     def has_free_batch(self, path: Path, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Return whether inputs leave the number of their rows free."""
 

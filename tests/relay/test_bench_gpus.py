@@ -14,9 +14,9 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 from benchmarks.peers.stock_process import build_within
-from benchmarks.peers.timed_runs import TimedRuns, Turn
 from benchmarks.run.gpus import GPU, STOCK, build_halves, build_peer, row_of, table
 from heteroplace.errors import ExecutionError
+from heteroplace.measure.timed_runs import TimedRuns, Turn
 from heteroplace.model.cluster import Cluster
 from tests.relay.relay_models import mixed_cluster, module, var
 from zoo.models.catalogue import Model, load_model

@@ -15,8 +15,8 @@ import pytest
 from rank_jobs import mpiexec
 
 from benchmarks import command as bench
-from benchmarks.peers import timed_runs
 from benchmarks.tables.command import BENCH, DOCUMENTS, MANIFEST
+from heteroplace.measure import timed_runs
 from tests.short_measuring import short_measuring
 
 SMALLEST = {

@@ -80,7 +80,7 @@ class _Options:
     """Options of the command line."""
 
     def __init__(self, fix: list[tuple[str, object]] | None = None) -> None:
-        self.fix, self.input_shapes, self.batch = fix or [], None, None
+        self.fix, self.input_shapes, self.batch, self.command = fix or [], None, None, "run"
 
 
 def test_values_of_the_command_line(tmp_path: Path) -> None:

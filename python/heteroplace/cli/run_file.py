@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import heteroplace
 from heteroplace.cli.models.model_arrays import Arrays, make_inputs
+from heteroplace.cli.models.peer_comparison import Compare, PeerTime, ProgramRun
 from heteroplace.errors import HeteroPlaceError, MissingDeviceError, MissingTVMError
 from heteroplace.files.manifest import Manifest
+from heteroplace.machine.usage import Usage
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.execute import Executor as NativeExecutor
@@ -70,6 +72,10 @@ class Ran:
     """Of the outputs, in the model."""
     times_ns: tuple[int, ...]
     """Of each run, ascending."""
+    others_cores: float
+    """How many cores other programs used meanwhile."""
+    peer_times: tuple[PeerTime, ...] = ()
+    """Of what it was compared with."""
 
 
 def run_file(
@@ -79,6 +85,7 @@ def run_file(
     seed: int,
     num_runs: int | None,
     trusted_keys: Sequence[str] | None = None,
+    compare: Compare | None = None,
 ) -> Ran | None:
     """Load a compiled file, run it and measure it.
 
@@ -94,6 +101,8 @@ def run_file(
         How many runs are measured; None: half a second of them, at least five.
     trusted_keys
         As of `heteroplace.load`.
+    compare
+        Measures it beside other programs; None: nothing is compared.
 
     Returns
     -------
@@ -108,17 +117,26 @@ def run_file(
     """
     program, manifest = _load(path, trusted_keys)
     if isinstance(program, _Light):
-        return _ran(program, manifest, read_inputs(), legal, seed, num_runs)
+        return _ran(program, manifest, read_inputs(), legal, seed, num_runs, compare)
     if not program.is_feeding:
         program.serve()
         return None
     try:
-        return _ran(program, manifest, read_inputs(), legal, seed, num_runs)
+        return _ran(program, manifest, read_inputs(), legal, seed, num_runs, compare)
     except HeteroPlaceError as err:
         program.fail(str(err))  # else the ranks that serve it would end well
         raise
     finally:
         program.close()
+
+
+def load_run(
+    path: Path, given: Arrays, legal: Mapping[str, tuple[float, float]], seed: int
+) -> ProgramRun:
+    """Load a compiled file to be timed with these inputs; see `run_file`."""
+    program, manifest = _load(path, None)
+    inputs = make_inputs(manifest.inputs, given, legal, seed)
+    return ProgramRun(program.run, inputs, manifest.solution)
 
 
 def _ran(
@@ -128,15 +146,21 @@ def _ran(
     legal: Mapping[str, tuple[float, float]],
     seed: int,
     num_runs: int | None,
+    compare: Compare | None,
 ) -> Ran:
     inputs = make_inputs(manifest.inputs, given, legal, seed)
     values = program.run(inputs)
     outputs = {name: value for (name, _, _), value in zip(manifest.outputs, values, strict=True)}
     one_ns = max(1, min(int(ns) for ns in program.benchmark(_MIN_RUNS)))  # they warm up too
     count = num_runs or min(max(_MEASURE_NS // one_ns, _MIN_RUNS), _MAX_RUNS)
+    before = Usage.now()
     times = sorted(int(ns) for ns in program.benchmark(count))
+    others_cores = Usage.now().others_since(before)
     dtypes = {name: dtype for name, _, dtype in manifest.outputs}
-    return Ran(manifest.solution, outputs, dtypes, tuple(times))
+    peer_times = (
+        () if compare is None else compare(ProgramRun(program.run, inputs, manifest.solution))
+    )
+    return Ran(manifest.solution, outputs, dtypes, tuple(times), others_cores, tuple(peer_times))
 
 
 def _load(path: Path, trusted_keys: Sequence[str] | None) -> tuple[_Light | Executor, Manifest]:

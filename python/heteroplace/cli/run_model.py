@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -15,15 +14,31 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.cli.models.cached_model import Program, chosen_cluster, compile_onnx, run_cached
-from heteroplace.cli.models.given_inputs import input_sizes, left_inputs, sizes_of_run
-from heteroplace.cli.models.model_arrays import Arrays, numbers_of
+from heteroplace.cli.models.given_inputs import (
+    InputSizes,
+    input_sizes,
+    left_inputs,
+    sizes_of_run,
+)
+from heteroplace.cli.models.model_arrays import Arrays
 from heteroplace.cli.models.onnx_model import (
     add_annotation_options,
     add_input_sizes,
+    rounds_shown,
     solution_json,
 )
+from heteroplace.cli.models.peer_comparison import (
+    SINGLE,
+    Compare,
+    PeerTime,
+    ProgramRun,
+    check_peers,
+    compare_with_peers,
+    peer_names,
+)
 from heteroplace.cli.place import KEPT, MODEL_RENAMED
-from heteroplace.cli.run_file import Ran, run_file
+from heteroplace.cli.run_file import Ran, load_run, run_file
+from heteroplace.cli.run_result import result_json, result_text
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
@@ -31,16 +46,13 @@ from heteroplace.cli.shared import (
     add_output_file,
     check_writable,
     given_flags,
-    plural,
     show,
     written_text,
 )
 from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.files.manifest import is_library
 from heteroplace.files.no_file import why_no_file
-from heteroplace.model.plan import Run
-from heteroplace.model.solution import Solution
-from heteroplace.model.units import format_bytes, format_deviation, format_ns
+from heteroplace.model.units import format_bytes
 from heteroplace.options import (
     Argument,
     add_arguments,
@@ -51,18 +63,20 @@ from heteroplace.options import (
     seed_number,
 )
 from heteroplace.place_options import OPTION_CLASSES, read_options
-from heteroplace.report.headline import solution_headline
-from heteroplace.report.layer_column import layer_label, without_empty_layers
-from heteroplace.report.notes import notes_text
-from heteroplace.report.tables import device_table, format_table
 from heteroplace.run.array_files import read_array, write_arrays
 from heteroplace.stage_log import StageLog, stage_table
 
-_COSTLIEST = 5
+_SUMMARY_ROWS = 10
 
 
 def add_commands(commands: Parsers) -> None:
     """Add the subcommands `run` and `compile`."""
+    _add_run(commands)
+    _add_compile(commands)
+
+
+def _add_run(commands: Parsers) -> None:
+    names = peer_names()
     parser = add_command(
         commands,
         "run",
@@ -93,6 +107,14 @@ def add_commands(commands: Parsers) -> None:
     )
     add_output_file(parser, "write the outputs", "FILE.npz")
     parser.add_argument(
+        "--compare",
+        metavar="NAME,NAME",
+        type=Argument(_peers),
+        default=[],
+        help=f"measure other programs in turns with ours, on the same cores: {', '.join(names)}; "
+        f"{SINGLE} is our plan for the best single device",
+    )
+    parser.add_argument(
         "--rebuild", action="store_true", help="compile again, even if it is in the cache"
     )
     parser.add_argument(
@@ -102,6 +124,9 @@ def add_commands(commands: Parsers) -> None:
         help="of a compiled file: run it only if this public key has signed it; may be repeated",
     )
     _add_build_options(parser)
+
+
+def _add_compile(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "compile",
@@ -122,6 +147,17 @@ def add_commands(commands: Parsers) -> None:
         "--stages", action="store_true", help="print the pipeline's stages in order, with times"
     )
     _add_build_options(parser)
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    """Read NAME,NAME of --compare."""
+    given = tuple(dict.fromkeys(text.split(",")))
+    for name in given:
+        if name not in peer_names():
+            raise ValueError(
+                f"{name!r}: expected some of {', '.join(peer_names())}, with commas between"
+            )
+    return given
 
 
 def _add_build_options(parser: argparse.ArgumentParser) -> None:
@@ -179,25 +215,61 @@ def run(arguments: argparse.Namespace) -> None:
         _check_unsigned(model, arguments)
         given = _read_arrays(files)  # before anything slow
         sizes = sizes_of_run(model, given, arguments)
-        left = left_inputs(given, sizes)
-        program, ran = run_cached(
-            model, sizes, options, arguments, lambda own: _run_program(own, lambda: left, arguments)
-        )
+        program, ran = _run_compared(model, sizes, left_inputs(given, sizes), options, arguments)
     if ran is None:  # the rank that feeds the model tells all
         return
     if arguments.output:
         write_arrays(arguments.output, ran.outputs)
     written = written_text(outputs=arguments.output)
     show(
-        arguments, lambda: _to_json(program, ran), lambda: f"{_text(program.origin, ran)}{written}"
+        arguments,
+        lambda: result_json(program, ran, arguments.batch),
+        lambda: f"{result_text(program, ran, arguments.batch)}{written}",
     )
 
 
+def _run_compared(
+    model: Path,
+    sizes: InputSizes,
+    inputs: Arrays,
+    options: dict[str, Any],
+    arguments: argparse.Namespace,
+) -> tuple[Program, Ran | None]:
+    """Run a model, beside the programs of --compare; the best single device is compiled first."""
+    names = arguments.compare
+    check_peers(names)
+
+    def run_ours(single: ProgramRun | None = None) -> tuple[Program, Ran | None]:
+        def compare(ours: ProgramRun) -> list[PeerTime]:
+            with rounds_shown(arguments) as on_round:
+                return compare_with_peers(names, model, ours, single, sizes.values, on_round)
+
+        def run(program: Program) -> Ran | None:
+            return _run_program(program, lambda: inputs, arguments, compare if names else None)
+
+        return run_cached(model, sizes, options, arguments, run)
+
+    if SINGLE not in names:
+        return run_ours()
+    seed = arguments.input_seed
+    _, result = run_cached(
+        model,
+        sizes,
+        {**options, "solver": SINGLE},
+        arguments,
+        lambda program: run_ours(load_run(program.path, inputs, program.legal, seed)),
+    )
+    return result
+
+
 def _run_program(
-    program: Program, read_inputs: Callable[[], Arrays], arguments: argparse.Namespace
+    program: Program,
+    read_inputs: Callable[[], Arrays],
+    arguments: argparse.Namespace,
+    compare: Compare | None = None,
 ) -> Ran | None:
     seed, num_runs, keys = arguments.input_seed, arguments.runs, arguments.trusted_key
-    return run_file(program.path, read_inputs, program.legal, seed, num_runs, keys)
+    return run_file(program.path, read_inputs, program.legal, seed, num_runs, keys, compare)
 
 
 def _read_arrays(files: Mapping[str, str]) -> dict[str, Any]:
@@ -214,7 +286,7 @@ def _check_unsigned(model: Path, arguments: argparse.Namespace) -> None:
 
 def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said about compiling what is compiled."""
-    flags = ("cluster", "input-shapes", "batch", "fix", "ignore-annotations", "rebuild")
+    flags = ("cluster", "input-shapes", "batch", "fix", "ignore-annotations", "rebuild", "compare")
     refused = given_flags(arguments, flags)
     refused += [f"--{MODEL_RENAMED.get(name, name).replace('_', '-')}" for name in options]
     if refused:
@@ -260,77 +332,7 @@ def run_compile(arguments: argparse.Namespace) -> None:
             **({"stages": list(map(asdict, log.times))} if arguments.stages else {}),
         },
         lambda: (
-            f"{stages}{executable.summary(_COSTLIEST * 2)}\n\ncompiled in "
+            f"{stages}{executable.summary(_SUMMARY_ROWS)}\n\ncompiled in "
             f"{about.seconds:.1f} s: {output} ({format_bytes(size)}); next: {command}"
         ),
     )
-
-
-def _text(origin: str, ran: Ran) -> str:
-    solution = ran.solution
-    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    timeline = solution.timeline
-    parts = [origin, notes_text(solution) or None, solution_headline(solution), _measured(ran), ""]
-    parts += [device_table(graph, cluster, plan, timeline), ""]
-    parts += [_costliest(solution), "", *_outputs(ran)]
-    return "\n".join(part for part in parts if part is not None)
-
-
-def _measured(ran: Ran) -> str:
-    median = statistics.median(ran.times_ns)
-    predicted = ran.solution.expected_ns
-    return (
-        f"measured {format_ns(median)} ({format_ns(ran.times_ns[0])} .. "
-        f"{format_ns(ran.times_ns[-1])}, {plural(len(ran.times_ns), 'run')}), predicted "
-        f"{format_ns(predicted)} ({format_deviation(median, predicted)})"
-    )
-
-
-def _costliest(solution: Solution) -> str:
-    """The tasks that take longest, and why they are where they are."""
-    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    times = solution.timeline.step_times
-    runs = [(index, step) for index, step in enumerate(plan.steps) if isinstance(step, Run)]
-    taken = {index: times[index][1] - times[index][0] for index, _ in runs if index in times}
-    longest = sorted(taken, key=lambda index: (-taken[index], index))[:_COSTLIEST]
-    rows = []
-    for index in longest:
-        step = plan.steps[index]
-        assert isinstance(step, Run)
-        task = graph.tasks[step.task]
-        reason = plan.reasons[step.task] if plan.reasons else ""
-        device = cluster.devices[step.device].name
-        time = format_ns(taken[index])
-        rows.append([task.name, layer_label([task]), task.op, device, time, reason])
-    heads = ["longest tasks", "layer", "op", "device", "time", "reason"]
-    return format_table(*without_empty_layers(heads, rows, "<<<<><"))
-
-
-def _outputs(ran: Ran) -> list[str]:
-    lines = []
-    for name, dtype in ran.dtypes.items():
-        value = numbers_of(ran.outputs[name], dtype)
-        shape = ",".join(map(str, value.shape))
-        text = f"output {name}: {dtype} [{shape}]"
-        if value.size and value.dtype.kind in "fiu":
-            text += f", {value.min():.4g} .. {value.max():.4g}, mean {value.mean():.4g}"
-        lines.append(text)
-    return lines
-
-
-def _to_json(program: Program, ran: Ran) -> dict[str, object]:
-    return {
-        "file": str(program.path),
-        "origin": program.origin,
-        "measured_ns": {
-            "median": statistics.median(ran.times_ns),
-            "min": ran.times_ns[0],
-            "max": ran.times_ns[-1],
-            "runs": len(ran.times_ns),
-        },
-        "solution": solution_json(ran.solution),
-        "outputs": {
-            name: {"shape": list(value.shape), "dtype": ran.dtypes[name]}
-            for name, value in ran.outputs.items()
-        },
-    }

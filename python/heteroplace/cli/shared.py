@@ -38,7 +38,7 @@ def add_command(
     said = f"{help[0].upper()}{help[1:]}." if description is None else description
     parser = commands.add_parser(name, help=help, description=said)
     if run is not None:
-        parser.set_defaults(run=run)
+        parser.set_defaults(run=run, command=name)
     return parser
 
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-import tvm
-
 _ONE_CORE_PER_THREAD = -2
 """Mode of TVM's thread pools: the threads are bound to the cores that are listed."""
 
@@ -44,5 +42,7 @@ def configure_threads(cores: Sequence[int]) -> None:
 
     Before the first kernel: it would start the pool with all the cores of the machine.
     """
+    import tvm  # compiled models run, and are timed, without it
+
     configure = tvm.get_global_func("runtime.config_threadpool")
     configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.distir.run_table import run_table
-from benchmarks.peers.timed_runs import side_by_side
+from heteroplace.measure.timed_runs import side_by_side
 
 Row = dict[str, object]
 

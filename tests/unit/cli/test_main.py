@@ -101,7 +101,8 @@ def test_place_says_when_one_device_is_best(files, capsys):
     ]}  # fmt: skip
     (files / "graph.json").write_text(json.dumps(chain))
     assert main(PLACE) == 0
-    assert "one device is best: everything runs on cpu.0, predicted 400 us" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "one device is best: everything runs on cpu.0, predicted 400 us" in text
 
 
 def test_costs_come_from_a_file_if_given(files, capsys):

@@ -30,7 +30,8 @@ from heteroplace.files.reader import read_json
 from tests.instances import cpu
 from tests.programs import environment
 
-ABOUT = About({"x": (0.0, math.inf), "y": (-math.inf, -1.0), "z": (-math.inf, math.inf)}, 2.5)
+RANGES = {"x": (0.0, math.inf), "y": (-math.inf, -1.0), "z": (-math.inf, math.inf)}
+ABOUT = About(RANGES, 2.5, ("For batch 1.",))
 
 
 @pytest.fixture

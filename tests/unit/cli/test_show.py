@@ -118,7 +118,8 @@ def test_a_solution_is_shown_as_cluster_plan_and_headline(
     text = shown(capsys, "solution.json")
     plan = print_plan(solution.graph, solution.cluster, solution.plan)
     assert text.startswith(
-        f"{print_cluster(solution.cluster)}\n{plan}\npredicted 1.12x as fast as the best single device: 8 ns on gpu0+gpu1"
+        f"{print_cluster(solution.cluster)}\n{plan}\npredicted 1.12x as fast as the best single "
+        "device: 8 ns on gpu0+gpu1"
     )
     assert "used / limit" in text
 

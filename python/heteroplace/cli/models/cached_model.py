@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heteroplace.cli.models.given_inputs import InputSizes
 from heteroplace.cli.models.model_cache import (
@@ -20,7 +20,6 @@ from heteroplace.cli.models.model_cache import (
     settings_digest,
 )
 from heteroplace.cli.models.onnx_model import BUILDER, check_model, progress_of
-from heteroplace.cli.run_file import Ran
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.tunings import kept_digest
 from heteroplace.errors import ArtifactError, CostStoreUnavailableError
@@ -33,6 +32,7 @@ if TYPE_CHECKING:  # it loads TVM
     from heteroplace.lower.executable import Executable
 
 _LOG = logging.getLogger("heteroplace")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Program:
     origin: str
     """A line that says where it comes from."""
     legal: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """See `About`."""
+    notes: tuple[str, ...] = ()
+    """Both: see `About`."""
 
 
 def chosen_cluster(arguments: argparse.Namespace) -> Cluster:
@@ -56,8 +57,8 @@ def run_cached(
     sizes: InputSizes,
     options: dict[str, Any],
     arguments: argparse.Namespace,
-    run: Callable[[Program], Ran | None],
-) -> tuple[Program, Ran | None]:
+    run: Callable[[Program], Result],
+) -> tuple[Program, Result]:
     """Run the compiled form of a model: that in the cache, or one that is compiled now.
 
     Parameters
@@ -79,7 +80,7 @@ def run_cached(
     cached = None if arguments.rebuild else look_up(model, settings)
     if cached is not None:
         file, about = cached
-        program = Program(file, f"{model}: compiled before ({file})", about.legal)
+        program = Program(file, f"{model}: compiled before ({file})", about.legal, about.notes)
         try:
             return program, run(program)
         except ArtifactError as err:
@@ -93,7 +94,7 @@ def run_cached(
             entry.problem, file = "options or programs changed meanwhile", entry.path
         where = f"not kept: {entry.problem}" if entry.problem else f"kept as {file}"
         origin = f"{model}: compiled in {about.seconds:.1f} s, {where}"
-        program = Program(file, origin, about.legal)
+        program = Program(file, origin, about.legal, about.notes)
         return program, run(program)
 
 

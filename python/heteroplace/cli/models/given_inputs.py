@@ -34,12 +34,16 @@ class InputSizes:
     """Shapes that arrays have, by input; `shapes` goes first. -1: rows, by `batch`."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values, as lists or numbers, of inputs that become constants."""
+    command: str = "run"
+    """The subcommand that was called."""
 
 
 def input_sizes(arguments: argparse.Namespace) -> InputSizes:
     """Return what --input-shapes, --batch and --fix say."""
     values = named_pairs("--fix", arguments.fix)
-    return InputSizes(arguments.input_shapes, arguments.batch, values=values)
+    return InputSizes(
+        arguments.input_shapes, arguments.batch, values=values, command=arguments.command
+    )
 
 
 def sizes_of_run(model: Path, given: Arrays, arguments: argparse.Namespace) -> InputSizes:

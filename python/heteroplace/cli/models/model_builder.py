@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,9 @@ from heteroplace.solve import SolveOptions
 from heteroplace.stage_log import StageLog
 
 OPT_LEVEL = 3
+_IMAGE_RANK, _IMAGE_SIZE, _LENGTH = 4, 224, 128
 Say = Callable[[str], None]
+_LOG = logging.getLogger("heteroplace")
 
 
 def import_model(path: Path, sizes: InputSizes, say: Say) -> Imported:
@@ -46,12 +50,64 @@ def import_model(path: Path, sizes: InputSizes, say: Say) -> Imported:
     """
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     say(f"importing {path}")
-    shapes = {**sizes.of_arrays, **read_shapes(sizes.shapes)}
-    shapes = {name: shape for name, shape in shapes.items() if name not in sizes.values}
+    shapes = _given_shapes(sizes)
     with as_options("--batch N"):
         return frontend_of(path).import_file(
             path, shapes=shapes, values=sizes.values, batch=sizes.batch
         )
+
+
+def _given_shapes(sizes: InputSizes) -> dict[str, tuple[int, ...]]:
+    shapes = {**sizes.of_arrays, **read_shapes(sizes.shapes)}
+    return {name: shape for name, shape in shapes.items() if name not in sizes.values}
+
+
+def with_free_sizes(path: Path, sizes: InputSizes) -> tuple[InputSizes, tuple[str, ...]]:
+    """Return the sizes to compile a model for, and a note where one row was chosen.
+
+    Raises
+    ------
+    FrontendError
+        The model leaves more open than its rows; the message has a command to paste.
+    """
+    reader = frontend_of(path)
+    free = reader.free_sizes(path, _given_shapes(sizes))
+    free = {name: shape for name, shape in free.items() if name not in sizes.values}
+    if not free:
+        return sizes, ()
+    if any(isinstance(size, str) for shape in free.values() for size in shape[1:]):
+        raise FrontendError(_free_sizes_text(path, free, sizes.command))
+    if sizes.batch is not None:
+        return sizes, ()
+    note = "The model leaves its batch open, and was compiled for batch 1; --batch N for another."
+    return replace(sizes, batch=1), (note,)
+
+
+def _free_sizes_text(path: Path, free: Mapping[str, tuple[int | str, ...]], command: str) -> str:
+    """What is missing, and a command with sizes that are usual: 224 for images, 128 for others."""
+    listed_inputs = ", ".join(
+        f"{name} [{','.join(map(str, shape))}]" for name, shape in free.items()
+    )
+    example = " ".join(
+        f"{name}:[{','.join(str(_usual_size(shape, axis)) for axis in range(len(shape)))}]"
+        for name, shape in free.items()
+    )
+    line = shlex.join(["heteroplace", command, str(path), "--input-shapes", example])
+    first = next(iter(free))
+    array = f", or give an array by --input {first}=FILE.npy" if command == "run" else ""
+    return (
+        f"{path}: the model leaves sizes of its inputs open: {listed_inputs}. Run this command "
+        f"with the sizes of your data{array}:\n  {line}"
+    )
+
+
+def _usual_size(shape: tuple[int | str, ...], axis: int) -> int:
+    size = shape[axis]
+    if isinstance(size, int):
+        return size
+    if axis == 0:
+        return 1
+    return _IMAGE_SIZE if len(shape) == _IMAGE_RANK else _LENGTH
 
 
 def check_costs(cluster: Cluster, place: Mapping[str, Any]) -> None:
@@ -135,6 +191,9 @@ def place_model(
         See `pipeline.place`.
     """
     check_costs(cluster, place)
+    sizes, notes = with_free_sizes(path, sizes)
+    for note in notes:
+        _LOG.warning("%s: %s", path, note)
     imported = import_model(path, sizes, say)
     if is_annotated:
         place = with_annotations(path, imported, cluster, place, say)
@@ -177,6 +236,7 @@ def compile_model(
     times = [] if log is None else log.times
     check_costs(cluster, options)
     digests = model_digests(path)
+    sizes, notes = with_free_sizes(path, sizes)
     imported = import_model(path, sizes, say)
     if is_annotated:
         options = with_annotations(path, imported, cluster, options, say)
@@ -197,7 +257,7 @@ def compile_model(
         raise FrontendError(
             f"{path}: the model or its weights changed while it was compiled; run it again"
         )
-    return executable, About(legal, time.perf_counter() - begin), digests
+    return executable, About(legal, time.perf_counter() - begin, notes), digests
 
 
 def model_digests(path: Path) -> Digests:
@@ -215,6 +275,9 @@ def model_digests(path: Path) -> Digests:
 
 def tune_model(path: Path, sizes: InputSizes, cluster: Cluster, say: Say, **options: Any) -> Any:
     """Search faster kernels for a model; options and errors as of `heteroplace.tune`."""
+    sizes, notes = with_free_sizes(path, sizes)
+    for note in notes:
+        _LOG.warning("%s: %s", path, note)
     imported = import_model(path, sizes, say)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         return heteroplace.tune(imported.mod, cluster, imported.params, progress=say, **options)

@@ -54,6 +54,8 @@ class About:
     not named take any."""
     seconds: float
     """Wall time of the compilation."""
+    notes: tuple[str, ...] = ()
+    """Whole sentences: what was chosen where the model and the options say nothing."""
 
 
 def cache_folder() -> Path:
@@ -145,7 +147,7 @@ def look_up(model: Path, settings: str) -> tuple[Path, About] | None:
         folder = cache / _entry_key(settings, {**digests, MODEL: digest})
         value = json.loads((folder / _ABOUT).read_text())
         legal = {name: _range(*ends) for name, ends in value["legal"].items()}
-        about = About(legal, float(value["seconds"]))
+        about = About(legal, float(value["seconds"]), tuple(map(str, value["notes"])))
     except (OSError, CostStoreError, ValueError, KeyError, TypeError, AttributeError):
         return None  # it is missing, of another version, or damaged
     return (folder / _MODEL, about) if (folder / _MODEL).is_file() else None

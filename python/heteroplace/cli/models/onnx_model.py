@@ -104,6 +104,16 @@ def progress_of(arguments: argparse.Namespace) -> Iterator[Callable[[str], None]
         line.close()
 
 
+@contextmanager
+def rounds_shown(arguments: argparse.Namespace) -> Iterator[Callable[[int, int], None]]:
+    """Yield what shows how many rounds of a comparison are done, of how many."""
+    line = StatusLine(progress_stream(arguments))
+    try:
+        yield lambda done, total: line.bar("comparing in turns", done, total)
+    finally:
+        line.close()
+
+
 def solution_text(solution: Solution) -> str:
     """Return the notes and tables of a solution, and the headline."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan

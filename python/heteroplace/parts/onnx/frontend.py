@@ -50,6 +50,15 @@ class OnnxFrontend:
         )
         return imported
 
+    def free_sizes(
+        self, path: Path, shapes: Mapping[str, Sequence[int]]
+    ) -> dict[str, tuple[int | str, ...]]:
+        """Return the sizes of each input that leaves one free; a free one by its name."""
+        sizes: dict[str, tuple[int | str, ...]] = load_entry(f"{_PREPARE}.onnx_load:open_sizes")(
+            path, shapes
+        )
+        return sizes
+
     def has_free_batch(self, path: Path, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Return whether inputs leave the number of their rows free."""
         return bool(load_entry(f"{_PREPARE}.onnx_batch:free_batch")(path, shapes).names)

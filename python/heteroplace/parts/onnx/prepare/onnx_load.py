@@ -296,6 +296,28 @@ def _set_shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[str,
     return "", f"input '{name}' has shape {new}"
 
 
+def open_sizes(
+    path: Path, input_shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int | str, ...]]:
+    """Return the sizes of each input that leaves one free; see `heteroplace.frontends.Frontend`."""
+    try:
+        model = parse_file(path)
+    except FrontendError:  # whoever imports it says why
+        return {}
+    sizes = {}
+    for value in true_inputs(model.graph):
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            continue
+        of_file = [_size(dim) for dim in tensor.shape.dim]
+        given = input_shapes.get(value.name, ())
+        if len(given) == len(of_file):
+            of_file = [new if new >= 0 else old for old, new in zip(of_file, given, strict=True)]
+        if any(isinstance(size, str) for size in of_file):
+            sizes[value.name] = tuple(of_file)
+    return sizes
+
+
 def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
     """Return a size, or the name of a free one."""
     if dim.HasField("dim_value"):

@@ -1,4 +1,4 @@
-"""Compare run times on a shared machine: everything takes turns, many times.
+"""Programs to compare, run in turns on a shared machine -> their times and ratios.
 
 A machine that others use changes its speed from second to second, and so does the distance between
 two of its cores (the time that a cache line takes from one to the other): where they are far apart,
@@ -191,6 +191,18 @@ def time_in_turns(
     return TimedRuns({name: tuple(values) for name, values in turns.items()})
 
 
+def time_runs(run: Callable[[], object], num_runs: int, pause_s: float = 0.0) -> list[int]:
+    """Run `num_runs` times, with a pause before each; return the wall time of each in ns."""
+    times = []
+    for _ in range(num_runs):
+        if pause_s > 0:
+            time.sleep(pause_s)
+        start = time.perf_counter_ns()
+        run()
+        times.append(time.perf_counter_ns() - start)
+    return times
+
+
 def on_cores(timer: Timer, cores: Sequence[int]) -> Timer:
     """Return the timer whose runs are made by a thread bound to these cores, as peers' are.
 
@@ -246,8 +258,8 @@ def _take_turn(
     others = Usage.now().others_since(before)
     wait_until_quiet()
     latencies.append(None if core_to_core_ns is None else core_to_core_ns())
-    known = [latency for latency in latencies if latency is not None]
-    return Turn(int(median(times)), max(known, default=None), others)
+    measured = [latency for latency in latencies if latency is not None]
+    return Turn(int(median(times)), max(measured, default=None), others)
 
 
 class NearCores:

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from benchmarks.peers import timed_runs
-from benchmarks.peers.timed_runs import (
+from heteroplace.measure import timed_runs
+from heteroplace.measure.timed_runs import (
     LONG_RUN_NS,
     MAX_RUNS,
     MIN_RUNS,

@@ -1,0 +1,128 @@
+"""`heteroplace run`: other programs, percentiles, sizes that a model leaves open."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
+from onnx_models import tiny_cnn
+
+from heteroplace.cli.main import main
+from heteroplace.cli.models.model_cache import CACHE_VARIABLE
+from heteroplace.costs.store import PATH_VARIABLE
+
+BUILD = ("--budget", "1", "--runs", "5")
+THREADS = len(os.sched_getaffinity(0))
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("caches")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder as the current one; compiled models and costs are shared."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(CACHE_VARIABLE, str(cache / "models"))
+    monkeypatch.setenv(PATH_VARIABLE, str(cache / "costs.sqlite"))
+    return tmp_path
+
+
+def open_model(*sizes: int | str) -> onnx.ModelProto:
+    """A model that doubles x of these sizes."""
+    x, y = (make_tensor_value_info(name, TensorProto.FLOAT, sizes) for name in "xy")
+    return make_model(make_graph([make_node("Add", ["x", "x"], ["y"])], "open", [x], [y]))
+
+
+def test_peers_and_the_best_single_device_run_in_turns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    onnx.save(tiny_cnn(), "cnn.onnx")
+    assert main(["run", "cnn.onnx", *BUILD, "--compare", "onnxruntime,single", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    single, peer = value["compared"]
+    assert single["name"].startswith("the best single device, cpu.")
+    assert single["max_difference"] is None
+    assert (peer["name"], peer["precision"]) == ("onnxruntime", "")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", peer["version"])
+    assert 0 <= peer["max_difference"] < 1e-4
+    for each in value["compared"]:
+        assert each["num_threads"] == THREADS
+        assert min(each["ours_ns"], each["peer_ns"], each["speedup"]) > 0
+
+
+def test_every_comparison_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(tiny_cnn(), "cnn.onnx")
+    assert main(["run", "cnn.onnx", *BUILD, "--compare", "onnxruntime"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(
+        r"^\d+\.\d\dx as fast as onnxruntime [\d.]+: [\d.]+ [mun]s against [\d.]+ [mun]s "
+        r"\(\d+ threads? each, in turns; outputs differ by at most .* of the largest value\)$",
+        text,
+        re.MULTILINE,
+    )
+    measured = r"^measured .* \(p90 .*, p99 .*, 5 runs; [\d,.]+ runs/s\), predicted "
+    assert re.search(measured, text, re.MULTILINE)
+
+
+def test_what_cannot_be_compared_is_refused_before_any_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(tiny_cnn(), "cnn.onnx")
+    with pytest.raises(SystemExit):
+        main(["run", "cnn.onnx", "--compare", "tensorflow"])
+    assert "'tensorflow': expected some of single, onnxruntime, openvino" in capsys.readouterr().err
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "openvino" else real(name)
+    )
+    assert main(["run", "cnn.onnx", "--compare", "openvino"]) == 5
+    assert "openvino, to compare with, is not installed; run: pip" in capsys.readouterr().err
+
+
+def test_an_open_batch_is_one_unless_given(capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(open_model("batch", 4), "open.onnx")
+    assert main(["run", "open.onnx", *BUILD]) == 0
+    first = capsys.readouterr().out
+    assert "compiled for batch 1; --batch N for another" in first
+    assert "output y: float32 [1,4]" in first
+    assert main(["run", "open.onnx", *BUILD]) == 0
+    second = capsys.readouterr().out
+    assert "compiled before" in second and "compiled for batch 1" in second
+    assert main(["run", "open.onnx", *BUILD, "--batch", "3", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["outputs"]["y"]["shape"] == [3, 4]
+    rate = 3e9 / value["measured_ns"]["median"]
+    assert value["items_per_second"] == pytest.approx(rate)
+    assert not any("batch 1" in note for note in value["notes"])
+
+
+def test_other_open_sizes_give_a_command_that_works(capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(open_model("batch", 3, "height", "width"), "open.onnx")
+    assert main(["run", "open.onnx", *BUILD]) == 4
+    text = capsys.readouterr().err
+    assert "leaves sizes of its inputs open: x [batch,3,height,width]" in text
+    command = "heteroplace run open.onnx --input-shapes 'x:[1,3,224,224]'"
+    assert f"\n  {command} [HP201]" in text
+    assert main(["compile", "open.onnx"]) == 4
+    assert "heteroplace compile open.onnx --input-shapes" in capsys.readouterr().err
+    assert main(["run", "open.onnx", *BUILD, "--input-shapes", "x:[1,3,8,8]"]) == 0
+    assert "output y: float32 [1,3,8,8]" in capsys.readouterr().out
+
+
+def test_an_array_fixes_open_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(open_model("batch", "length"), "open.onnx")
+    np.save("x.npy", np.ones((2, 5), "float32"))
+    command = ["run", "open.onnx", *BUILD, "--input", "x=x.npy", "--compare", "onnxruntime"]
+    assert main(command) == 0
+    assert "output y: float32 [2,5], 2 .. 2, mean 2" in capsys.readouterr().out
