@@ -1,6 +1,6 @@
 # Everything from a fresh checkout, into .venv beside this file:
 #
-#   make demo       place, build and run a network on this machine
+#   make demo       run a trained model and a wide network on this machine (MODEL=FILE.onnx: yours)
 #   make test       what CI runs, on all cores: 10 minutes on two (JOBS=N: on N of them; SINCE=COMMIT:
 #                   costly tests for what changed since then)
 #   make test-all   every test that needs no GPU, in an hour on two cores; it also installs what some
@@ -49,7 +49,7 @@ endif
 .DELETE_ON_ERROR:
 
 demo: setup
-	$(BIN)/python -m benchmarks.demo
+	$(BIN)/python -m benchmarks.demo $(MODEL)
 
 # Tests of one file share what they compile, so they stay on one worker.
 PARALLEL = --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder

@@ -1,181 +1,113 @@
-"""`python -m benchmarks.demo`: two networks over the CPU of this machine, against what is usual.
+"""`python -m benchmarks.demo`: commands that a newcomer would type, with what they print.
 
-Each network is imported, placed, built into one file, run from that file, and compared with stock
-TVM and onnxruntime. Nothing is downloaded.
+A trained model from a wheel of the package index, or the user's own, then a network in which
+placing pays. Comparisons with other runtimes come last, and each may take 30 s.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import shlex
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.demo.report import (
-    plan_row,
-    plan_text,
-    summary_row,
-    times_text,
-    verdict_text,
-    write_page,
-    write_solution,
-    write_summary,
-    write_timelines,
-)
-from benchmarks.peers.stock import silence_tuning_hint
-from benchmarks.run.comparison import (
-    CHOSEN,
-    CORES,
-    Comparison,
-    ComparisonOptions,
-    compare_plans,
-    place_on,
-    plan_names,
-    prepare_model,
-)
-from heteroplace import Cluster, HeteroPlaceError, load
-from heteroplace.interrupts import Interrupts
-from heteroplace.machine.local import local_cluster
-from heteroplace.progress import Screen
-from heteroplace.report.headline import solution_headline
-from zoo.models.catalogue import Model, load_model
+import onnx
 
-MODELS: tuple[tuple[str, str], ...] = (
-    ("inception_v2", "Inception-v2, an ONNX file with random weights"),
-    ("randomly_wired", "a randomly wired network, WS(4, 0.75) of 32 nodes, written in Relay"),
-)
+from heteroplace.errors import HeteroPlaceError
+from zoo.models.wired import wired_onnx
+from zoo.trained import TRAINED, DownloadError, trained_model
 
-CHAIN = ("resnet50", "ResNet-50, almost a chain: placed, not run")
-Maker = Callable[[], Model]
+_TRAINED = "ppocr_direction"
+_PEERS = ("onnxruntime", "openvino")
+_PEER_LIMIT_S = 30
+_LINE_LENGTH = 120
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo and return its exit code: 0, or 1 after an error of ours."""
+    """Run the demo and return its exit code: 0, or 1 if a command of ours failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.demo", description=__doc__)
+    parser.add_argument("model", nargs="?", type=Path, help="an ONNX model in place of ours")
     parser.add_argument(
         "--output", type=Path, default=Path("build/demo"), metavar="DIR", help="default: build/demo"
     )
-    parser.add_argument("--rounds", type=int, default=21, help="rounds of measurement; default: 21")
-    parser.add_argument(
-        "--time-limit",
-        type=float,
-        default=5.0,
-        metavar="SECONDS",
-        help="of the solver, for each plan; default: 5",
-    )
-    parser.add_argument(
-        "--chain",
-        action="store_true",
-        help="also place ResNet-50, which has little to run side by side",
-    )
     options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {options.rounds}")
-    silence_tuning_hint()
-    measured = [(title, partial(load_model, name)) for name, title in MODELS]
-    placed = [(CHAIN[1], partial(load_model, CHAIN[0]))] if options.chain else []
-    screen = Screen(sys.stdout)
     try:
-        with Interrupts():
-            run_demo(measured, placed, options.output, options.rounds, options.time_limit, screen)
-    except HeteroPlaceError as fault:
-        screen.close()
+        options.output.mkdir(parents=True, exist_ok=True)
+        demos = list(_demos(options.model, options.output))
+    except (HeteroPlaceError, OSError) as fault:
         print(f"error: {fault}", file=sys.stderr)
         return 1
-    finally:
-        screen.close()
-    return 0
+    codes = [_show(title, model, options.output) for title, model in demos]
+    for title, model in demos:
+        print(f"\n# {title}, beside other runtimes")
+        for peer in _PEERS:
+            _compare(model, peer)
+    return int(any(codes))
 
 
-def run_demo(
-    measured: Sequence[tuple[str, Maker]],
-    placed: Sequence[tuple[str, Maker]],
-    folder: Path,
-    num_rounds: int,
-    time_limit_s: float,
-    screen: Screen,
-) -> None:
-    """Show each model and write `summary.json`.
-
-    Parameters
-    ----------
-    measured, placed
-        Title of each model, and what makes it; the second ones are placed, but neither run nor
-        compared.
-    folder
-        Where the files go.
-    num_rounds, time_limit_s
-        See `ComparisonOptions`.
-    """
+def _demos(own: Path | None, folder: Path) -> Iterator[tuple[str, Path]]:
+    """The title and file of each model; files of ours are written now."""
+    if own is not None:
+        yield str(own), own
+        return
+    path = folder / f"{_TRAINED}.onnx"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as err:
-        raise HeteroPlaceError(
-            f"{folder}: the folder cannot be made: {err.strerror}; name another one by --output"
-        ) from err
-    cluster = local_cluster(has_gpus=False)
-    names = ", ".join(f"{d.name} ({_cores(len(d.cores))})" for d in cluster.devices)
-    screen.title("heteroplace: one network over all the processors of a machine")
-    screen.print(f"devices: {names}; target {cluster.devices[0].target}")
-    rows, placed_rows = [], []
-    for title, make in measured:
-        screen.title(title)
-        screen.step("importing")
-        result = measure_model(make(), cluster, num_rounds, time_limit_s, screen)
-        show(result, folder, screen)
-        rows.append(summary_row(result))
-    for title, make in placed:
-        screen.title(title)
-        screen.step("importing")
-        prepared = prepare_model(make(), cluster, screen.step)
-        names_allowed = plan_names(cluster)[CHOSEN]
-        screen.step(f"placing {len(prepared.graph.tasks)} tasks")
-        solution = place_on(prepared, names_allowed, time_limit_s).solution
-        screen.print(f"\n{solution_headline(solution)}")
-        placed_rows.append(plan_row(prepared.model.name, solution))
-    write_summary(rows, placed_rows, folder / "summary.json")
-    screen.print(f"\nall figures: {folder / 'summary.json'}")
+        onnx.save(trained_model(_TRAINED), path)
+        yield f"{TRAINED[_TRAINED].title}, a trained model", path
+    except DownloadError as fault:
+        print(f"{TRAINED[_TRAINED].title} is left out: {fault}")
+    path = folder / "wired.onnx"
+    onnx.save(wired_onnx(), path)
+    yield "A randomly wired network with 32 branches", path
 
 
-def measure_model(
-    model: Model, cluster: Cluster, num_rounds: int, time_limit_s: float, screen: Screen
-) -> Comparison:
-    """Place, build and measure one model, with a bar for the rounds of measurement."""
-    options = ComparisonOptions(
-        time_limit_s=time_limit_s,
-        num_rounds=num_rounds,
-        say=screen.step,
-        on_round=lambda done: screen.done(done, num_rounds),
+def _show(title: str, model: Path, folder: Path) -> int:
+    """Run a model, ask why and what if, write the report; return the first bad exit code."""
+    print(f"\n# {title}")
+    page = folder / f"{model.stem}.html"
+    commands = (
+        ("run", str(model), "--compare", "single", "--progress"),
+        ("explain", str(model)),
+        ("simulate", str(model), "--add-device", "another=cpu.0", "--solve", "--budget", "2"),
+        ("report", str(model), "-o", str(page)),
     )
-    return compare_plans(model, cluster, options)
+    return next(filter(None, map(_type, commands)), 0)
 
 
-def show(result: Comparison, folder: Path, screen: Screen) -> None:
-    """Print the result of one model and write its files."""
-    name = result.model.name
-    executable = result.executables[CHOSEN]
-    solution = executable.solution
-    library, trace = folder / f"{name}.so", folder / f"{name}.trace.json"
-    full, page = folder / f"{name}.placement.txt", folder / f"{name}.html"
-    screen.step(f"writing {library}")
-    executable.export_library(library)
-    executor = load(library)
-    executor.run(result.model.inputs)
-    measured = executor.timeline()
-    write_timelines(solution, measured, trace)
-    write_solution(solution, full)
-    write_page(result, measured, page)
-    screen.print(f"\n{solution_headline(solution)}")
-    if CORES in result.executables:
-        cores = result.executables[CORES].solution
-        screen.print(f"without the device of all cores: {solution_headline(cores)}")
-    screen.print(f"\n{plan_text(solution, full)}")
-    screen.print(f"\n{times_text(result)}")
-    screen.print(f"\n{verdict_text(result, solution.timeline, measured)}")
-    screen.print(f"\nopen it in a browser: {page}")
-    screen.print(f"files: {library}, {trace} (open it at https://ui.perfetto.dev), {full}")
+def _compare(model: Path, peer: str) -> None:
+    """Compare a model with a runtime, if that is installed and takes no longer than its limit."""
+    if importlib.util.find_spec(peer) is None:
+        print(f"{peer} is not installed: pip install {peer}")
+        return
+    code = _type(
+        ("run", str(model), "--compare", peer), only=f"as fast as {peer}", limit_s=_PEER_LIMIT_S
+    )
+    if code:
+        print(f"{peer} is left out: it failed, or took more than {_PEER_LIMIT_S} s")
 
 
-def _cores(count: int) -> str:
-    return "1 core" if count == 1 else f"{count} cores"
+def _type(words: Sequence[str], only: str = "", limit_s: float | None = None) -> int:
+    """Print a command and, of its lines, those with `only`; return its exit code."""
+    print(f"\n$ {shlex.join(['heteroplace', *words])}", flush=True)
+    command = [sys.executable, "-m", "heteroplace.cli.main", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        timer = None if limit_s is None else threading.Timer(limit_s, program.kill)
+        if timer is not None:
+            timer.start()
+        assert program.stdout is not None
+        for line in program.stdout:
+            text = line.rstrip("\n")
+            if only in text:
+                is_long = len(text) > _LINE_LENGTH and not only
+                print(f"{text[: _LINE_LENGTH - 3]}..." if is_long else text, flush=True)
+        if timer is not None:
+            timer.cancel()
+    return program.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from heteroplace.files.faults import did_you_mean
 from heteroplace.terminal import listed
 from heteroplace.written_files import overwriting
 
+START, ASK, MACHINE, MORE = "Start", "Ask", "Machine", "More"
+COMMAND_GROUPS = (START, ASK, MACHINE, MORE)
+"""Groups of subcommands in the help, in order."""
+VERBOSE_FLAGS = ("-v", "--verbose")
+VERBOSE_HELP = "show the traceback of an error"
+_HELP_WIDTH = 79
 _CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)", re.DOTALL)
+
+
+class _HelpAll(argparse.Action):
+    """--help-all: prints the help with every option."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        text = "show every option"
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=text)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Print the help and end."""
+        assert isinstance(parser, CommandParser)
+        parser.show_all()
+        parser.print_help()
+        parser.exit()
 
 
 class CommandParser(argparse.ArgumentParser):
     """A parser of argparse; those of its subcommands are of the same class."""
+
+    group = MORE
+    """One of COMMAND_GROUPS, where this parser is of a subcommand."""
+    _common: Collection[str] = ()
+    """Options that --help shows; empty: it shows all."""
 
     root: Callable[[], argparse.ArgumentParser] | None = None
     """Returns the parser of all commands, to say which one has an option; None: it is not asked."""
@@ -25,6 +52,61 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         """Make one that knows options by their whole names: `--al` is not `forget --all`."""
         super().__init__(**{"allow_abbrev": False, **options})
+
+    def show_first(self, flags: Collection[str]) -> None:
+        """Let --help show these options alone, and add --help-all."""
+        self._common = flags
+        self.add_argument("--help-all", action=_HelpAll)
+
+    def show_all(self) -> None:
+        """Let --help show every option."""
+        self._common = ()
+
+    def format_help(self) -> str:
+        """Return the help: subcommands by group; of many options, the common ones."""
+        if self.root is None and self._has_commands() and not self._common:
+            return self._grouped_help()
+        if not self._common:
+            return super().format_help()
+        shown = {"-h", "--help-all", *self._common}
+        hidden = [
+            action
+            for action in self._actions
+            if action.option_strings and shown.isdisjoint(action.option_strings)
+        ]
+        texts = [action.help for action in hidden]
+        groups = [(group, group.title, group.description) for group in self._action_groups]
+        usage = self.usage
+        names = [str(a.metavar or a.dest) for a in self._actions if not a.option_strings]
+        try:
+            self.usage = f"{self.prog} [OPTION ...] {' '.join(names)}"
+            for action in hidden:
+                action.help = argparse.SUPPRESS
+            for group, _, _ in groups:
+                if all(action in hidden for action in group._group_actions):
+                    group.title = group.description = None
+            return f"{super().format_help()}\n{len(hidden)} more options: {self.prog} --help-all\n"
+        finally:
+            self.usage = usage
+            for action, text in zip(hidden, texts, strict=True):
+                action.help = text
+            for group, title, description in groups:
+                group.title, group.description = title, description
+
+    def _grouped_help(self) -> str:
+        lines: dict[str, list[str]] = {group: [] for group in COMMAND_GROUPS}
+        (commands,) = self._groups()
+        width = max(map(len, commands.choices))
+        for entry in commands._choices_actions:
+            parser = commands.choices[entry.dest]
+            group = parser.group if isinstance(parser, CommandParser) else MORE
+            lines[group].append(f"  {entry.dest:{width}}  {entry.help}")
+        texts = [f"{group}:\n" + "\n".join(of) for group, of in lines.items() if of]
+        usage = f"usage: {self.prog} COMMAND [OPTION ...]"
+        options = f"`{self.prog} COMMAND --help` shows the options of a command."
+        epilog = textwrap.fill(self.epilog or "", _HELP_WIDTH)
+        parts = [usage, self.description or "", *texts, options, epilog]
+        return "\n\n".join(part for part in parts if part) + "\n"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does; refuse options of other commands, and to write what is read.

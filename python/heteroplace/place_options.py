@@ -92,7 +92,12 @@ _MEASURING = ("measure", "isolated", "predict")
 class PlaceOptions:
     """What the stages up to the plan are told beside `SolveOptions`."""
 
-    solver: str = option("auto", "the solver", choices=lambda: list(SOLVERS))
+    solver: str = option(
+        "auto",
+        "the solver; `heteroplace solvers` lists them",
+        choices=lambda: list(SOLVERS),
+        metavar="SOLVER",
+    )
     costs: CostSource = option(
         "measure",
         "measure: run the model on each device of this machine, a clock around every kernel; "

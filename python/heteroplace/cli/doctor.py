@@ -18,6 +18,7 @@ from pathlib import Path
 import heteroplace
 from heteroplace.cli.models.model_cache import cache_folder
 from heteroplace.cli.shared import Parsers, add_command, add_json, show
+from heteroplace.command_parser import START
 from heteroplace.costs.store import default_path
 from heteroplace.errors import (
     CostStoreUnavailableError,
@@ -71,12 +72,13 @@ def add_commands(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "doctor",
-        "say what of this machine is usable, and what is missing",
+        "say what this machine can use, and what is missing",
         run,
         description="Say which processors of this machine can be used and which programs and "
         "packages are missing, what does not work without them, and how to get them. Exit code 5 "
         "if models cannot be compiled and run. With the code of an error: what it means, and how "
         "such errors are mended.",
+        group=START,
     )
     parser.add_argument("code", nargs="?", metavar="CODE", help="of an error, such as HP101")
     add_json(parser)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 
 import heteroplace
-from heteroplace.command_parser import CommandParser, leaves
+from heteroplace.command_parser import VERBOSE_FLAGS, VERBOSE_HELP, CommandParser, leaves
 from heteroplace.entry import INTERRUPTED
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, PluginError, SolverLimitError
 from heteroplace.interrupts import Interrupts
@@ -29,22 +30,23 @@ EXIT_CODES = (
 INFEASIBLE, WRONG_INPUT, MISSING_PACKAGE, NO_PLAN = 3, 4, 5, 6
 _CLI = "heteroplace.cli"
 _COMMANDS = {
-    "place": "place",
     "run": "run_model",
     "compile": "run_model",
+    "report": "report_command",
+    "doctor": "doctor",
     "explain": "questions",
+    "show": "show",
     "diff": "questions",
     "simulate": "questions",
-    "profile": "profile_command",
-    "check": "check_command",
-    "clusters": "check_command",
-    "show": "show",
-    "report": "report_command",
     "probe": "probe_command",
-    "doctor": "doctor",
-    "completion": "doctor",
+    "clusters": "check_command",
     "setup-tvm": "setup_tvm",
+    "place": "place",
+    "profile": "profile_command",
     "costs": "costs_command",
+    "solvers": "solvers_command",
+    "check": "check_command",
+    "completion": "doctor",
 }
 """Each subcommand, and the module of this folder that adds it with `add_commands(subparsers)`; it
 sets `run`, which takes the parsed arguments and returns nothing. Only the one that is called is
@@ -81,6 +83,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         parsed = make_parser(_command_of(given)).parse_args(given)
     except PluginError as fault:
         return report(fault, str(fault), is_verbose=False)
+    if parsed.quiet:
+        logging.getLogger("heteroplace").setLevel(logging.ERROR)
     return reported(lambda: parsed.run(parsed), is_verbose=parsed.verbose)
 
 
@@ -134,13 +138,11 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     """
     parser = CommandParser(
         prog="heteroplace",
-        description="Place a network over the processors of a machine.",
+        description="Run a model on all the processors of a machine at once.",
         epilog=EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=_VERSION)
-    parser.add_argument(
-        "-v", "--verbose", action="store_true", help="show the traceback of an error"
-    )
+    parser.add_argument(*VERBOSE_FLAGS, action="store_true", help=VERBOSE_HELP)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     names = command_names() if command is None else (command,)
     for module in dict.fromkeys(_COMMANDS[name] for name in names if name in _COMMANDS):
@@ -153,6 +155,8 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
                     f"the plugin {name!r} of the group 'heteroplace.{_SEAM}' adds no command of "
                     f"that name; rename its entry point or its command"
                 )
+    if command is None:  # a module may add several commands
+        commands._choices_actions.sort(key=lambda entry: names.index(entry.dest))
     for leaf in leaves(parser):
         if isinstance(leaf, CommandParser):
             leaf.root = make_parser

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
 from heteroplace.cli.graph_problem import read_costs
+from heteroplace.cli.models.cached_model import run_cached
+from heteroplace.cli.models.given_inputs import InputSizes
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph_file import load_graph
@@ -15,9 +20,11 @@ from heteroplace.files.solution_file import load_solution
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import read_manifest
-from heteroplace.registry import load_plugin
+from heteroplace.registry import load_plugin, load_plugins
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.problem import OBJECTIVES
+
+Result = TypeVar("Result")
 
 
 def add_solution_options(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +33,9 @@ def add_solution_options(parser: argparse.ArgumentParser) -> None:
         "of a plan file", "a solution (place --solution) and a compiled model hold these themselves"
     )
     group.add_argument("--graph", metavar="FILE", help="task graph (JSON) that the plan is for")
-    group.add_argument("--cluster", metavar="FILE|NAME", help="cluster that the plan is for")
+    group.add_argument(
+        "--cluster", metavar="FILE|NAME", help="cluster that the plan, or a model, is for"
+    )
     group.add_argument(
         "--costs", metavar="FILE", help="cost table (JSON); default: the times in the graph file"
     )
@@ -40,7 +49,7 @@ def add_solution_options(parser: argparse.ArgumentParser) -> None:
 
 def read_solution(path: str, arguments: argparse.Namespace) -> Solution:
     """Return the solution of a file: a solution, a compiled model, what `heteroplace shard` wrote,
-    or a plan with the options of `add_solution_options`.
+    a model, or a plan with the options of `add_solution_options`.
 
     Raises
     ------
@@ -49,7 +58,35 @@ def read_solution(path: str, arguments: argparse.Namespace) -> Solution:
     HeteroPlaceError
         A file cannot be read, or has faults.
     """
-    return read_with_manifest(path, arguments)[0]
+    return with_program(path, arguments, lambda file: read_with_manifest(file, arguments)[0])
+
+
+def with_program(path: str, arguments: argparse.Namespace, use: Callable[[str], Result]) -> Result:
+    """Call `use` with a file that holds a plan, and return what it does.
+
+    A model is compiled first, as `heteroplace run` does it without options; or its compiled form
+    is in the cache already.
+
+    Raises
+    ------
+    HeteroPlaceError
+        The model cannot be placed or compiled.
+    """
+    if Path(path).suffix.lower() not in {
+        suffix for frontend in load_plugins("frontends").values() for suffix in frontend.suffixes
+    }:
+        return use(path)
+    settings = argparse.Namespace(
+        cluster=arguments.cluster,
+        rebuild=False,
+        ignore_annotations=False,
+        progress=getattr(arguments, "progress", False),
+        quiet=arguments.quiet,
+    )
+    arguments.cluster = None  # it is not of a plan file
+    sizes = InputSizes(command="compile")
+    _, result = run_cached(Path(path), sizes, {}, settings, lambda program: use(str(program.path)))
+    return result
 
 
 def read_with_manifest(

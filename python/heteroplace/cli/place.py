@@ -38,7 +38,7 @@ from heteroplace.cli.shared import (
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.files.plan_file import save_plan
 from heteroplace.interrupts import Interrupts
-from heteroplace.machine.local import open_cluster
+from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.solution import Solution
 from heteroplace.options import add_arguments, from_arguments, read_arguments
@@ -85,7 +85,7 @@ def add_commands(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "place",
-        "place a task graph, or a model, on a cluster",
+        "place a model or a task graph, and compile nothing",
         run,
         description="Place a task graph (--graph), or an ONNX model, on a cluster, and print where "
         "everything goes.",
@@ -129,11 +129,6 @@ def run(arguments: argparse.Namespace) -> None:
             "give either a task graph (--graph graph.json) or an ONNX model (model.onnx) to place"
         )
     if arguments.model is not None:
-        if arguments.cluster is None:
-            arguments.fail(
-                f"--cluster is missing: it says where {arguments.model} is placed; give a cluster "
-                f"file (JSON), the name of a ready-made cluster, or local"
-            )
         _run_model(arguments)
         return
     _check_of_graph(arguments)
@@ -197,7 +192,7 @@ def _run_model(arguments: argparse.Namespace) -> None:
         solution = builder.place_model(
             model,
             input_sizes(arguments),
-            open_cluster(arguments.cluster),
+            open_cluster(arguments.cluster or LOCAL),
             given,
             limits,
             say,

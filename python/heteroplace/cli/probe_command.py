@@ -22,6 +22,7 @@ from heteroplace.cli.shared import (
     plural,
     print_json,
 )
+from heteroplace.command_parser import MACHINE
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
 from heteroplace.files.cluster_file import cluster_to_json, save_cluster
@@ -50,11 +51,12 @@ def add_commands(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "probe",
-        "find out what is in this machine, and measure its links",
+        "measure the processors and links of this machine",
         run,
         description="Find out what is in this machine, measure its links, and write it as a "
         "cluster file. Under mpiexec: the machines of all ranks as the hosts of one cluster, with "
         "the links between them.",
+        group=MACHINE,
     )
     add_output_file(parser, "write the cluster", type=Path)
     parser.add_argument("--force", action="store_true", help="overwrite FILE")

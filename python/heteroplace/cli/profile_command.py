@@ -144,7 +144,7 @@ def add_commands(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "profile",
-        "measure the kernels of a model on the devices of a cluster",
+        "measure the kernels of a model on each device",
         run,
         description="Measure what each task of a model takes on each device of a cluster. What "
         "the store knows is not measured again. Under mpiexec: on all hosts of the cluster at "

@@ -19,8 +19,11 @@ from heteroplace.cli.shared import (
     show,
     written_text,
 )
+from heteroplace.command_parser import ASK
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.answers import WhatIf
+from heteroplace.model.plan import Run
+from heteroplace.model.solution import Solution
 from heteroplace.options import (
     Argument,
     add_arguments,
@@ -35,7 +38,7 @@ from heteroplace.questions.explain import explain_tasks
 from heteroplace.questions.names import find_tasks
 from heteroplace.solve import SolveOptions
 
-_PLAN = "solution (`place --solution`), compiled model, or plan with --graph and --cluster"
+_PLAN = "model, compiled model, solution, or plan with --graph and --cluster"
 _SOLVING = ("time_limit", "iterations", "seed", "threads", "coarsening", "engine")
 """Of `SolveOptions`, those that say how, not what for."""
 _MAX_ANSWERS = 20
@@ -46,17 +49,18 @@ def add_commands(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "explain",
-        "say why a task is where it is, and what moving it would cost",
+        "say why a task runs where it does, and what moving it would cost",
         run_explain,
         description="Say of a task what it takes on each device, why it is where it is, what "
         "moving it would cost (simulated), what it waits for and what waits for it.",
+        group=ASK,
     )
     parser.add_argument("plan", metavar="PLAN", help=_PLAN)
     parser.add_argument(
         "--op",
-        required=True,
         metavar="NAME",
-        help="task, layer of the model, op, or a pattern of them such as 'encoder.3.*'",
+        help="task, layer of the model, op, or a pattern of them such as 'encoder.3.*'; default: "
+        "the task that takes longest",
     )
     add_solution_options(parser)
     add_output(parser)
@@ -67,6 +71,7 @@ def add_commands(commands: Parsers) -> None:
         run_diff,
         description="Say in what a plan differs from one before it: time, tasks that moved, "
         "copies, memory.",
+        group=ASK,
     )
     parser.add_argument("before", metavar="A", help=_PLAN)
     parser.add_argument("now", metavar="B", help="the same, made later")
@@ -79,11 +84,12 @@ def _add_simulate(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "simulate",
-        "say what a plan would take on other hardware",
+        "predict a plan on other hardware",
         run_simulate,
         description="Say what a plan would take if the cluster were another one, or the items "
         "more: the same plan is simulated; with --solve the network is also placed again. None of "
         "the hardware is needed.",
+        group=ASK,
     )
     parser.add_argument("plan", metavar="PLAN", help=_PLAN)
     group = parser.add_argument_group("what is other")
@@ -132,15 +138,27 @@ def _add_simulate(commands: Parsers) -> None:
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print what there is to say about every task that is meant."""
     solution = read_solution(arguments.plan, arguments)
+    op = _longest_task(solution) if arguments.op is None else arguments.op
     if arguments.json:
-        print_json(list(map(asdict, solution.explain(arguments.op))))
+        print_json(list(map(asdict, solution.explain(op))))
         return
-    tasks = find_tasks(solution.graph, arguments.op)
+    tasks = find_tasks(solution.graph, op)
     shown, rest = tasks[:_MAX_ANSWERS], tasks[_MAX_ANSWERS:]
     print("\n\n".join(map(str, explain_tasks(solution, shown))))
     if rest:
         names = ", ".join(solution.graph.tasks[task].name for task in rest[:_MAX_ANSWERS])
         print(f"\n... and {len(rest)} more tasks: {names}")
+
+
+def _longest_task(solution: Solution) -> str:
+    """The name of the task whose run takes longest; ties: the first."""
+    times = solution.timeline.step_times
+    runs = [
+        (times[index][0] - times[index][1], step.task)
+        for index, step in enumerate(solution.plan.steps)
+        if isinstance(step, Run) and index in times
+    ]
+    return solution.graph.tasks[min(runs)[1]].name
 
 
 def run_diff(arguments: argparse.Namespace) -> None:

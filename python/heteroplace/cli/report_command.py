@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import webbrowser
 from pathlib import Path
 
 import heteroplace
@@ -16,6 +17,7 @@ from heteroplace.cli.open_solution import (
     add_solution_options,
     given_of_plan,
     read_with_manifest,
+    with_program,
 )
 from heteroplace.cli.shared import (
     Parsers,
@@ -25,6 +27,7 @@ from heteroplace.cli.shared import (
     check_writable,
     show,
 )
+from heteroplace.command_parser import START
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.solution import Solution
 from heteroplace.report.headline import solution_headline
@@ -32,19 +35,25 @@ from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.run.array_files import read_arrays
 from heteroplace.solve.solve_report import write_report
 
+_OPEN_IT = "; open it in a browser"
+
 
 def add_commands(commands: Parsers) -> None:
     """Add the subcommand `report`."""
     parser = add_command(
         commands,
         "report",
-        "show a plan as a page",
+        "write a page that shows a plan",
         run,
         description="Write one self-contained HTML page that shows a plan, a solution or a "
         "compiled model: how fast and against what, timeline, memory, the network by device, "
         "links, why each task is where it is and what moving it would cost.",
+        group=START,
     )
-    parser.add_argument("file", metavar="FILE", help="plan (JSON), solution, or compiled model")
+    parser.add_argument(
+        "file", metavar="FILE", help="model, compiled model, solution, or plan (JSON)"
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
     add_output_file(
         parser,
         "the page; default: FILE with the ending .html",
@@ -72,7 +81,11 @@ def run(arguments: argparse.Namespace) -> None:
     output = arguments.output or _beside(arguments.file)
     check_writable(output)
     _check_measuring(arguments)
-    solution, manifest = read_with_manifest(arguments.file, arguments)
+    with_program(arguments.file, arguments, lambda file: _write_page(arguments, file, output))
+
+
+def _write_page(arguments: argparse.Namespace, file: str, output: str) -> None:
+    solution, manifest = read_with_manifest(file, arguments)
     command = _command(arguments, output)
     if arguments.measure is not None:
         if manifest is None:
@@ -80,7 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
                 f"{arguments.file}: --measure runs a compiled model, and this is none; compile it "
                 f"by `heteroplace compile` or `tvmc compile --placement`"
             )
-        _measure(arguments, output, command)
+        _measure(arguments, file, output, command)
         return
     properties = {"heteroplace": heteroplace.__version__}
     write_report(
@@ -104,7 +117,7 @@ def _beside(file: str) -> str:
 
 def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None:
     size, headline = Path(output).stat().st_size, solution_headline(solution)
-    written = f"report: {output} ({size / 1e6:.2f} MB); open it in a browser"
+    written = f"report: {output} ({size / 1e6:.2f} MB){'' if arguments.open else _OPEN_IT}"
     show(
         arguments,
         lambda: {
@@ -116,6 +129,8 @@ def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None
         },
         lambda: "\n".join(filter(None, (headline, notes_text(solution), written))),
     )
+    if arguments.open and not webbrowser.open(Path(output).resolve().as_uri()):
+        raise HeteroPlaceError(f"{output}: no browser could be started; open the page yourself")
 
 
 def _check_measuring(arguments: argparse.Namespace) -> None:
@@ -125,9 +140,9 @@ def _check_measuring(arguments: argparse.Namespace) -> None:
         raise HeteroPlaceError(f"--measure {arguments.measure}: expected at least 1 run")
 
 
-def _measure(arguments: argparse.Namespace, output: str, command: str) -> None:
+def _measure(arguments: argparse.Namespace, file: str, output: str, command: str) -> None:
     """Load a compiled model, run it, write the page."""
-    executor = heteroplace.load(arguments.file)
+    executor = heteroplace.load(file)
     given = {} if arguments.inputs is None else read_arrays(arguments.inputs)
     executor.run(make_inputs(executor.inputs, given, {}, seed=0))
     executor.report(output, num_runs=arguments.measure, command=command)

@@ -49,6 +49,7 @@ from heteroplace.cli.shared import (
     show,
     written_text,
 )
+from heteroplace.command_parser import START
 from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.files.manifest import is_library
 from heteroplace.files.no_file import why_no_file
@@ -67,6 +68,11 @@ from heteroplace.run.array_files import read_array, write_arrays
 from heteroplace.stage_log import StageLog, stage_table
 
 _SUMMARY_ROWS = 10
+_COMMON = (
+    *("-o", "--cluster", "--batch", "--input-shapes", "--solver", "--objective"),
+    *("--pin", "--exclude", "--max-memory", "--budget", "--json"),
+)
+"""Options that --help shows first."""
 
 
 def add_commands(commands: Parsers) -> None:
@@ -80,11 +86,13 @@ def _add_run(commands: Parsers) -> None:
     parser = add_command(
         commands,
         "run",
-        "place, compile and run a model; what was compiled is kept",
+        "place, compile and run a model, and say how fast it is",
         run,
         description="Run an ONNX model over all processors of this machine: place it, compile it, "
         "keep that in the user's cache, run it, and say how fast it is and why. The second time it "
         "is only run. Also runs a compiled file; one for several hosts under mpiexec, on each.",
+        group=START,
+        common=("--input", "--runs", "--compare", *_COMMON),
     )
     parser.add_argument("model", metavar="MODEL", help="ONNX model, or a compiled file (.so)")
     parser.add_argument(
@@ -134,6 +142,8 @@ def _add_compile(commands: Parsers) -> None:
         run_compile,
         description="Place an ONNX model over a cluster and compile it to one file, which "
         "`heteroplace run`, `tvmc run`, heteroplace.load and heteroplace-run take.",
+        group=START,
+        common=("--stages", *_COMMON),
     )
     parser.add_argument("model", metavar="MODEL.onnx", help="the model")
     help = "default: the model's name, .so"

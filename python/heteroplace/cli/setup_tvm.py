@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from heteroplace.cli.shared import Parsers, add_command, add_json, show
+from heteroplace.command_parser import MACHINE
 from heteroplace.errors import MissingTVMError
 from heteroplace.tvm_wheel import (
     SOURCE_NAME,
@@ -26,6 +27,7 @@ def add_commands(commands: Parsers) -> None:
         run,
         description="Make a wheel of the TVM with Relay that the public wheel bitblas carries, "
         "keep it in the cache folder, and install it into this Python. It needs a C compiler.",
+        group=MACHINE,
     )
     parser.add_argument("--check", action="store_true", help="only say which TVM there is")
     parser.add_argument(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TextIO, TypeAlias
 
+from heteroplace.command_parser import MORE, VERBOSE_FLAGS, VERBOSE_HELP, CommandParser
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.output import check_writable as check_writable
 from heteroplace.files.output import json_text
+from heteroplace.machine.local import LOCAL
 from heteroplace.place_options import cost_model_names
 from heteroplace.written_files import WrittenFile
 
@@ -23,6 +25,8 @@ def add_command(
     help: str,
     run: Callable[[argparse.Namespace], None] | None = None,
     description: str | None = None,
+    group: str = MORE,
+    common: Collection[str] = (),
 ) -> argparse.ArgumentParser:
     """Add a subcommand and return its parser.
 
@@ -34,21 +38,36 @@ def add_command(
         What it does; None: it has subcommands of its own.
     description
         On its own page; None: what the list says.
+    group
+        One of COMMAND_GROUPS, in the list of subcommands.
+    common
+        Options that --help shows, of a command with many; empty: it shows all.
     """
     said = f"{help[0].upper()}{help[1:]}." if description is None else description
     parser = commands.add_parser(name, help=help, description=said)
+    if isinstance(parser, CommandParser):
+        parser.group = group
+        if common:
+            parser.show_first(common)
     if run is not None:
         parser.set_defaults(run=run, command=name)
+        parser.add_argument(
+            "-q", "--quiet", action="store_true", help="show no progress and no warnings"
+        )
+        parser.add_argument(
+            *VERBOSE_FLAGS, action="store_true", default=argparse.SUPPRESS, help=VERBOSE_HELP
+        )
     return parser
 
 
 def add_cluster(parser: argparse.ArgumentParser, note: str = "") -> None:
-    """Add --cluster, which must be given, unless a `note` in its help says when not."""
+    """Add --cluster: this machine by default, or None where a `note` in its help says when."""
     parser.add_argument(
         "--cluster",
-        required=not note,
+        default=None if note else LOCAL,
         metavar="FILE|NAME",
-        help=f"cluster (JSON), a ready-made one, or local: this machine{note}",
+        help="cluster (JSON), a ready-made one, or local: this machine"
+        f"{note or '; default: local'}",
     )
 
 
@@ -66,7 +85,7 @@ def add_problem(parser: argparse.ArgumentParser, *, may_be_model: bool = False) 
         metavar="FILE",
         help=f"task graph (JSON){published * may_be_model}",
     )
-    add_cluster(parser, "; left out where --graph has devices" if may_be_model else "")
+    add_cluster(parser, "; default of a model: local; left out where --graph has devices")
     parser.add_argument(
         "--costs",
         metavar="FILE",
@@ -123,6 +142,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def progress_stream(arguments: argparse.Namespace) -> TextIO | None:
     """Return where progress is shown; None: nowhere."""
+    if arguments.quiet:
+        return None
     return sys.stderr if arguments.progress or sys.stderr.isatty() else None
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from heteroplace.cli.shared import Parsers, add_command, check_kind, print_json
+from heteroplace.command_parser import ASK
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster_file import cluster_from_json
 from heteroplace.files.costs_file import NamedCost, named_costs_from_json
@@ -44,6 +45,7 @@ def add_commands(commands: Parsers) -> None:
         description="Print clusters, task graphs and plans in their text form, cost files as "
         "tables, and of a solution or a compiled model its cluster, plan, headline, and the load "
         "and memory of each device.",
+        group=ASK,
     )
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="what to print (JSON, or a compiled model)"

@@ -70,6 +70,7 @@ def headline(
     objective_ns, predicted_ns = (makespan_ns, run_ns) if item_ns is None else (item_ns, item_ns)
     time = _time_text(plan, run_ns, item_ns)
     is_best = len(names) == 1 and best_single is not None and predicted_ns <= best_single[1]
+    speedup = best_single[1] / predicted_ns if best_single and predicted_ns else None
     notes = []
     if is_best and not plan.moved_by_hand:
         text = f"one device is best: everything runs on {names[0]}, predicted {time}"
@@ -79,7 +80,7 @@ def headline(
             # Otherwise nobody has compared with one device.
             notes.append("no device alone can run everything")
     else:
-        ratio = f"{best_single[1] / predicted_ns:.2f}x " if predicted_ns else ""
+        ratio = "" if speedup is None else f"{speedup:.2f}x "
         single = _time_text(plan, best_single[1], None if item_ns is None else best_single[1])
         claim = "as fast as the best single device"
         text = f"predicted {ratio}{claim}: {time} on {listed(names, '+')}, {single} on "
@@ -89,21 +90,24 @@ def headline(
     if plan.moved_by_hand:
         notes.append(f"moved by hand: {plan.moved_by_hand}")
     if bound_ns is not None:
-        notes.append(_limit_text(objective_ns, predicted_ns, bound_ns, best_single))
+        notes.append(_limit_text(objective_ns, bound_ns, speedup))
     return f"{text} ({'; '.join(notes)})" if notes else text
 
 
-def _limit_text(
-    objective_ns: int, predicted_ns: int, bound_ns: int, best_single: tuple[str, int] | None
-) -> str:
-    """What the lower bound proves; with interference, runs may be shorter than the bound."""
+def _limit_text(objective_ns: int, bound_ns: int, speedup: float | None) -> str:
+    """What the lower bound of the objective proves.
+
+    Parameters
+    ----------
+    speedup
+        How often as fast as the best single device the plan is; None: that is not known.
+    """
     if bound_ns >= objective_ns:
         return "no plan is faster"
     gap = format_gap((objective_ns - bound_ns) / objective_ns)
-    limit_ns = min(bound_ns, predicted_ns)
-    if best_single is None or not limit_ns:
+    if speedup is None or not bound_ns:
         return f"lower bound {format_ns(bound_ns)}, gap {gap}"
-    return f"at most {best_single[1] / limit_ns:.2f}x is possible, gap {gap}"
+    return f"at most {speedup * objective_ns / bound_ns:.2f}x is possible, gap {gap}"
 
 
 def _time_text(plan: Plan, run_ns: int, item_ns: int | None) -> str:

@@ -77,6 +77,11 @@ class RegisteredSolver:
         return offered
 
     @property
+    def description(self) -> str:
+        """The docstring of its class; "": it has none."""
+        return type(self._solver).__doc__ or ""
+
+    @property
     def takes_items(self) -> bool:
         """Whether it makes plans for several items."""
         return bool(getattr(self._solver, "takes_items", False))

@@ -141,7 +141,7 @@ def test_headline_keeps_the_expected_time_apart_from_simulated_ones(cluster, pla
     text = headline(cluster, plan, 3_040_000, ("cpu", 3_310_000), 2_830_000, 3_200_000)
     assert text == (
         "predicted 1.03x as fast as the best single device: 3.20 ms on cpu+gpu, "
-        "3.31 ms on cpu (at most 1.17x is possible, gap 7 %)"
+        "3.31 ms on cpu (at most 1.11x is possible, gap 7 %)"
     )
     same = headline(cluster, plan, 4000, None, 4000, expected_ns=4000)
     assert same == headline(cluster, plan, 4000, None, 4000)

@@ -133,7 +133,7 @@ def test_no_printed_time_of_a_single_device_is_below_the_one_of_the_plan(problem
     assert found.expected_ns == 1500
     assert solution_headline(found) == (
         "one device is best: everything runs on cpu.1, predicted 1.50 us "
-        "(at most 1.50x is possible, gap 50 %)"
+        "(at most 2.00x is possible, gap 50 %)"
     )
     assert solution_from_json(solution_to_json(found)) == found
 

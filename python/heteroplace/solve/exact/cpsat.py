@@ -30,7 +30,7 @@ from heteroplace.solve.problem import (
 
 
 class CpSatSolver:
-    """Exact solver for up to MAX_CPSAT_TASKS tasks."""
+    """Constraint programming (CP-SAT) to a proven optimum, for small graphs."""
 
     name = "cpsat"
     engines: ClassVar = {"latency": ("cpsat",)}

@@ -51,7 +51,7 @@ _Row = tuple[str, int | None, str]
 
 
 class MoiraiSolver:
-    """Moirai's program for up to MAX_MOIRAI_TASKS tasks."""
+    """Moirai's mixed-integer programme to a proven optimum, for small graphs."""
 
     name = "moirai"
     engines: ClassVar = {"latency": ("gurobi", "highs", "cpsat")}

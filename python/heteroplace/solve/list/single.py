@@ -25,7 +25,7 @@ _MAX_SINGLE_RUNS = 200_000
 
 
 class SingleSolver:
-    """Puts everything on the device where it takes least; ties: the lower device id."""
+    """Everything on the fastest single device; ties: the lower device id."""
 
     name = "single"
 

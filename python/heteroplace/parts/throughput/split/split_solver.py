@@ -55,7 +55,7 @@ comes the whole again."""
 
 
 class SplitSolver:
-    """Divide and conquer with exact modules."""
+    """MILP-SPLIT of DiviML: cuts the graph into modules and solves each exactly."""
 
     name = "split"
     takes_items = True
