@@ -26,7 +26,9 @@ BELOW = {
     "parts/throughput": ("search",),
     "capi": ("parts/hosts",),
     "cli": ("capi",),
-    "bind": ("parts/throughput", "parts/hosts"),
+    "bind": ("search", "exec"),
+    "parts/hosts/bind": ("bind", "parts/hosts"),
+    "parts/throughput/bind": ("bind", "parts/throughput"),
 }
 # support/jobs.h starts those of search and of the Lagrangian bound.
 MAY_START_THREADS = {"support", "exec", "parts/hosts", "parts/throughput"}
@@ -35,9 +37,10 @@ _THREADS = re.compile(r"std::j?thread\b|std::async\b|pthread_create\b")
 
 
 def folder_of(file: str) -> str:
-    """Return the folder of a file below src; a part of `parts` is a folder of its own."""
+    """Return the folder of a file below src; a part of `parts` is two, of which one is `bind`."""
     steps = file.split("/")
-    return "/".join(steps[:2]) if steps[0] == "parts" else steps[0]
+    depth = 1 if steps[0] != "parts" else 3 if steps[2] == "bind" else 2
+    return "/".join(steps[:depth])
 
 
 def folders_below(folder: str) -> set[str]:
@@ -93,7 +96,10 @@ def test_every_file_includes_only_from_folders_below() -> None:
 def test_every_folder_of_the_core_has_its_place() -> None:
     files = (path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*/*.cc"))
     assert {folder_of(file) for file in files} == set(BELOW)
-    assert folders_below("bind") == set(BELOW) - {"bind", "capi", "cli"}
+    parts = {folder for folder in BELOW if folder.startswith("parts/")}
+    assert folders_below("bind") == set(BELOW) - parts - {"bind", "capi", "cli"}
+    bindings = {folder for folder in parts if folder.endswith("/bind")}
+    assert {folder.removesuffix("/bind") for folder in bindings} == parts - bindings
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,10 @@ def test_every_folder_of_the_core_has_its_place() -> None:
         ({"bounds/a.cc": '# include "search/b.h"', "search/b.h": ""}, "bounds includes search"),
         ({"exec/engine/a.h": '#include "graph/b.h"', "graph/b.h": ""}, "exec includes graph/b.h"),
         ({"exec/a.h": '#include "parts/hosts/b.h"', "parts/hosts/b.h": ""}, "exec includes parts"),
+        ({"bind/a.h": '#include "parts/hosts/b.h"', "parts/hosts/b.h": ""}, "bind includes parts"),
         ({"parts/hosts/a.h": '#include "exec/b.h"', "exec/b.h": ""}, None),
+        ({"parts/hosts/a.h": '#include "bind/b.h"', "bind/b.h": ""}, "hosts includes bind/b.h"),
+        ({"parts/hosts/bind/a.h": '#include "bind/b.h"', "bind/b.h": ""}, None),
         ({"list/a.h": '#include "parts/throughput/b.h"', "parts/throughput/b.h": ""}, "includes"),
         ({"list/a.h": '#include "b.h"', "list/b.h": ""}, "b.h is no path from src"),
         ({"list/a.h": '#include "list/b.h"', "list/b.h": '#include "list/a.h"'}, "circle"),

@@ -11,13 +11,13 @@ void BindSimulate(nanobind::module_& module);
 void BindList(nanobind::module_& module);
 void BindBounds(nanobind::module_& module);
 void BindSearch(nanobind::module_& module);
-void BindCuts(nanobind::module_& module);
-void BindBatches(nanobind::module_& module);
-void BindThroughput(nanobind::module_& module);
 void BindNet(nanobind::module_& module);
-void BindRanks(nanobind::module_& module);
 void BindExec(nanobind::module_& module);
 void BindFile(nanobind::module_& module);
 void BindLibraryKernels(nanobind::module_& module);
+
+/*! \brief The same for a part, whose folder `bind` includes this file. */
+void BindHosts(nanobind::module_& module);
+void BindThroughput(nanobind::module_& module);
 
 }  // namespace heteroplace::bind

@@ -66,12 +66,10 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindList(module);
   heteroplace::bind::BindBounds(module);
   heteroplace::bind::BindSearch(module);
-  heteroplace::bind::BindCuts(module);
-  heteroplace::bind::BindBatches(module);
-  heteroplace::bind::BindThroughput(module);
   heteroplace::bind::BindNet(module);
   heteroplace::bind::BindExec(module);
   heteroplace::bind::BindFile(module);
   heteroplace::bind::BindLibraryKernels(module);
-  heteroplace::bind::BindRanks(module);
+  heteroplace::bind::BindHosts(module);
+  heteroplace::bind::BindThroughput(module);
 }

@@ -13,14 +13,12 @@
 #include <new>
 #include <utility>
 
-#include "bind/bind.h"
 #include "bind/executor.h"
 #include "bind/gil.h"
+#include "parts/hosts/bind/bind.h"
 #include "parts/hosts/group.h"
 #include "parts/hosts/job.h"
 #include "parts/hosts/ranked_executor.h"
-#include "parts/hosts/transports/mpi_abi.h"
-#include "parts/hosts/transports/mpi_transport.h"
 #include "support/shown_text.h"
 
 namespace nb = nanobind;
@@ -44,15 +42,6 @@ std::shared_ptr<exec::Group> Meet(std::shared_ptr<exec::Transport> transport, do
     if (group->transport_name() != "local") exec::ForgetSharedFiles();
     return group;
   });
-}
-
-std::shared_ptr<exec::Transport> MpiTransport(std::optional<uintptr_t> communicator,
-                                              const std::string& library) {
-  exec::MpiOptions options;
-  options.library = library;
-  options.communicator = communicator;
-  return Unlocked(
-      [&]() -> std::shared_ptr<exec::Transport> { return exec::MakeMpiTransport(options); });
 }
 
 std::vector<std::string> AgreeOnFile(exec::Group& group, const std::string& path,
@@ -141,29 +130,6 @@ void BindGroup(nb::module_& module) {
            "Names of the hosts, once all ranks have the same file; all ranks.");
   module.def("meet", &Meet, nb::arg("transport"), nb::arg("silence_s"),
              "The group of this rank; all ranks.");
-  module.def("launched_ranks", &exec::LaunchedRanks,
-             "How many ranks the launcher of this process has started; 1: there is none.");
-  module.def("mpi_transport", &MpiTransport, nb::arg("communicator") = nb::none(),
-             nb::arg("library") = "", R"(
-Return this rank's transport by MPI; all ranks call it.
-
-Parameters
-----------
-communicator
-    MPI's handle of the ranks' communicator; None: all that the launcher has started.
-library
-    Path of the MPI library; "": the one of this process, else of the launcher.
-
-Raises
-------
-ExecutionError
-    No library, one that is refused, or what MPI says.
-)");
-  module.def("end_mpi_at_exit", &exec::EndMpiAtExit, R"(
-End MPI when this process ends, which whoever began it leaves open, but not in a child.
-
-After `mpi_transport`.
-)");
 }
 
 }  // namespace

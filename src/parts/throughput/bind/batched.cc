@@ -5,12 +5,12 @@
 
 #include <utility>
 
-#include "bind/bind.h"
 #include "bind/plans.h"
 #include "bind/poll_python.h"
 #include "parts/throughput/batched/batch_compositions.h"
 #include "parts/throughput/batched/batch_schedule.h"
 #include "parts/throughput/batched/batch_search.h"
+#include "parts/throughput/bind/bind.h"
 
 namespace nb = nanobind;
 
@@ -87,7 +87,7 @@ std::tuple<NumpyStepRows, NumpyInts, NumpyInts, int64_t, int64_t> PlanBatches(
 
 }  // namespace
 
-void BindBatches(nb::module_& module) {
+void BindBatched(nb::module_& module) {
   module.def(
       "search_batches", &SearchByAnnealing, nb::arg("problem"), nb::arg("num_items"),
       nb::arg("device"), nb::arg("key"), nb::kw_only(), nb::arg("is_joint"), nb::arg("pins"),

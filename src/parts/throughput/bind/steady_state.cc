@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "bind/bind.h"
 #include "bind/gil.h"
 #include "bind/plans.h"
 #include "bind/poll_python.h"
+#include "parts/throughput/bind/bind.h"
 #include "parts/throughput/steady_state/ideals.h"
 #include "parts/throughput/steady_state/improve.h"
 #include "parts/throughput/steady_state/relaxation.h"
@@ -97,7 +97,7 @@ std::tuple<NumpyInts, int64_t, int> IdealSplitOf(const model::Problem& problem, 
 
 }  // namespace
 
-void BindThroughput(nb::module_& module) {
+void BindSteadyState(nb::module_& module) {
   using throughput::Relaxation;
   module.def("improve_placements", &ImprovePlacements, nb::arg("problem"), nb::arg("initial"),
              nb::arg("patterns"), nb::kw_only(), nb::arg("max_moves"), nb::arg("time_limit_s"),

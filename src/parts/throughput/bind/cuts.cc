@@ -5,7 +5,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bind/arrays.h"
-#include "bind/bind.h"
+#include "parts/throughput/bind/bind.h"
 #include "parts/throughput/cuts/edge_components.h"
 #include "parts/throughput/cuts/prefix_cuts.h"
 
