@@ -23,11 +23,13 @@ BELOW = {
     "search": ("list", "bounds"),
     "exec": ("model",),
     "parts/hosts": ("exec",),
+    "parts/kernels": ("exec",),
     "parts/throughput": ("search",),
-    "capi": ("parts/hosts",),
+    "capi": ("parts/hosts", "parts/kernels"),
     "cli": ("capi",),
     "bind": ("search", "exec"),
     "parts/hosts/bind": ("bind", "parts/hosts"),
+    "parts/kernels/bind": ("bind", "parts/kernels"),
     "parts/throughput/bind": ("bind", "parts/throughput"),
 }
 # support/jobs.h starts those of search and of the Lagrangian bound.

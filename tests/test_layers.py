@@ -76,7 +76,7 @@ LATE_IN_LAYER_0 = {"jsonschema", "networkx"}
 TOP_LAYER = 9
 NOT_IMPORTED = {"cli", "demo", "hetero_place", "loading"}
 # The parts that bind C++ of their own: each in its folder `native`.
-BINDING_PARTS = {"parts.throughput"}
+BINDING_PARTS = {"parts.hosts", "parts.kernels", "parts.throughput"}
 # What the commands of parts share with all others.
 OF_COMMANDS = ("heteroplace.cli.shared.", "heteroplace.cli.models.")
 # Registries that name entries of a higher layer, with the parts they name: who asks imports them.

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "python/heteroplace"
 OWNERS = {
     "onnx": (f"{PACKAGE}/parts/onnx",),
-    "kernels": (f"{PACKAGE}/parts/kernels",),
+    "kernels": (f"{PACKAGE}/parts/kernels", "src/parts/kernels"),
     "parallel": (f"{PACKAGE}/parts/parallel",),
     "routing": (f"{PACKAGE}/parts/routing",),
     "hosts": (f"{PACKAGE}/parts/hosts", "src/parts/hosts"),

@@ -39,7 +39,7 @@ from heteroplace.machine.local import local_cluster
 from heteroplace.measure.timed_runs import TimedRuns, Timer, time_in_turns, time_runs
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.kernel_rules import why_barred
-from heteroplace.native.core_libraries import library_version
+from heteroplace.parts.kernels.native.core_libraries import library_version
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from heteroplace.tvm_bridge import library_path, register_cuda_compiler

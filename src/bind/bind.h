@@ -14,10 +14,10 @@ void BindSearch(nanobind::module_& module);
 void BindNet(nanobind::module_& module);
 void BindExec(nanobind::module_& module);
 void BindFile(nanobind::module_& module);
-void BindLibraryKernels(nanobind::module_& module);
 
 /*! \brief The same for a part, whose folder `bind` includes this file. */
 void BindHosts(nanobind::module_& module);
+void BindKernels(nanobind::module_& module);
 void BindThroughput(nanobind::module_& module);
 
 }  // namespace heteroplace::bind

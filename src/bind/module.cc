@@ -69,7 +69,7 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindNet(module);
   heteroplace::bind::BindExec(module);
   heteroplace::bind::BindFile(module);
-  heteroplace::bind::BindLibraryKernels(module);
   heteroplace::bind::BindHosts(module);
+  heteroplace::bind::BindKernels(module);
   heteroplace::bind::BindThroughput(module);
 }

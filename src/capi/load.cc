@@ -7,11 +7,13 @@
 #include "exec/devices/tvm_abi.h"
 #include "parts/hosts/job.h"
 #include "parts/hosts/transports/mpi_transport.h"
+#include "parts/kernels/registration.h"
 #include "support/error.h"
 
 namespace heteroplace::capi {
 
 Model::Model(const LoadPlan& plan) {
+  exec::RegisterNvidiaKernels();
   if (plan.is_rank) {
     LoadAsRank(plan);
     return;

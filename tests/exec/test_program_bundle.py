@@ -11,7 +11,8 @@ from executor_programs import EXTENT, VECTOR_BYTES, libtvm_path, make_executor, 
 
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.native.execute import Executor, Request
-from heteroplace.native.transports import check_programs, local_transports
+from heteroplace.native.transports import check_programs
+from heteroplace.parts.hosts.native.core_ranks import local_transports
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -249,7 +249,7 @@ def run_code(code: str, library_path: str, *arguments: str) -> subprocess.Comple
 
 
 _VERSION = """
-from heteroplace.native.core_libraries import library_version
+from heteroplace.parts.kernels.native.core_libraries import library_version
 from heteroplace.tvm_bridge import library_path
 print(library_version(str(library_path()), "cublaslt"))
 """

@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from executor_programs import libtvm_path
 
-from heteroplace.native.core_libraries import library_algorithms, library_workspace_bytes
+from heteroplace.lower.library_symbols import library_workspace_bytes
 from heteroplace.native.execute import Executor
+from heteroplace.parts.kernels.native.core_libraries import library_algorithms
 from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 
 MAX_WORKSPACE = 1 << 20

@@ -8,7 +8,7 @@ from library_cases import LibraryCase, all_libraries
 from library_programs import algorithms, set_operands
 
 from heteroplace.errors import ExecutionError
-from heteroplace.native.core_libraries import library_version
+from heteroplace.parts.kernels.native.core_libraries import library_version
 from heteroplace.parts.kernels.nvidia.known_library_kernels import time_algorithms
 from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 from heteroplace.tvm_bridge import library_path

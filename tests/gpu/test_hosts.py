@@ -9,7 +9,7 @@ import pytest
 from executor_programs import EXTENT, VECTOR_BYTES, libtvm_path, vector
 
 from heteroplace.native.execute import Executor
-from heteroplace.native.transports import local_transports
+from heteroplace.parts.hosts.native.core_ranks import local_transports
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

@@ -20,10 +20,9 @@ from heteroplace.files.costs_file import load_costs
 from heteroplace.files.graph_file import load_graph
 from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.native.core_ranks import Group, launched_ranks
-from heteroplace.native.transports import local_transports
 from heteroplace.parts.hosts.machines import hosts_of_cores, join_machines
 from heteroplace.parts.hosts.mpi import MpiRanks
+from heteroplace.parts.hosts.native.core_ranks import Group, launched_ranks, local_transports
 from heteroplace.run.transport import Ranks
 from zoo.models.catalogue import onnx_model_of
 

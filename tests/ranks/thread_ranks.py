@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from heteroplace.native.transports import Transport, local_transports
+from heteroplace.native.transports import Transport
+from heteroplace.parts.hosts.native.core_ranks import local_transports
 from heteroplace.run.transport import Ranks
 
 T = TypeVar("T")

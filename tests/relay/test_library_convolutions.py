@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm import relay
 
-from heteroplace.native.core_libraries import is_library_kernel, library_workspace_bytes
+from heteroplace.lower.library_symbols import is_library_kernel, library_workspace_bytes
 from heteroplace.parts.kernels.nvidia.cudnn_convolutions import Convolution, convolution_of
 
 pytestmark = pytest.mark.relay

@@ -20,7 +20,8 @@ from heteroplace.lower.program import bundle_text
 from heteroplace.model.check import check_plan
 from heteroplace.native.compiled_file import SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.native.transports import Transport, check_programs, local_transports
+from heteroplace.native.transports import Transport, check_programs
+from heteroplace.parts.hosts.native.core_ranks import local_transports
 from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import library_path

@@ -26,8 +26,7 @@ from rank_jobs import (
 )
 
 from heteroplace.errors import ExecutionError
-from heteroplace.native.core_ranks import Group
-from heteroplace.native.transports import local_transports
+from heteroplace.parts.hosts.native.core_ranks import Group, local_transports
 from heteroplace.parts.hosts.ranked_executor import (
     RankedExecutor,
     abort_after_failure,

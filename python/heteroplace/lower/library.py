@@ -22,8 +22,8 @@ from tvm.contrib import cc
 from heteroplace.errors import ArtifactError, LoweringError
 from heteroplace.lower.fused_functions import last_cause
 from heteroplace.lower.kernels import Kernel
+from heteroplace.lower.library_symbols import is_library_kernel
 from heteroplace.native.compiled_file import SealedCode
-from heteroplace.native.core_libraries import is_library_kernel
 
 _LIBRARY = "kernels.so"
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'

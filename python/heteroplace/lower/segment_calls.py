@@ -19,11 +19,11 @@ from heteroplace.errors import LoweringError
 from heteroplace.lower.fused_functions import finished, function_flops, last_cause, op_text
 from heteroplace.lower.kernel_provider import Tunings, kernel_variants
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.lower.library_symbols import library_workspace_bytes
 from heteroplace.lower.nameless import nameless
 from heteroplace.lower.segments import Segment, ValueName
 from heteroplace.lower.workspace import Workspace, kernel_workspace
 from heteroplace.model.kernel_rules import why_barred
-from heteroplace.native.core_libraries import library_workspace_bytes
 from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,

@@ -1,6 +1,6 @@
-"""Messages between the hosts of a plan: transports, and the check of all hosts' programs.
+"""Messages between the hosts of a plan: the interface of transports, the check of all programs.
 
-They are those of the core (see `src/exec/net`, `src/parts/hosts`, `src/exec/program`).
+They are those of the core (see `src/exec/net`, `src/exec/program`).
 """
 
 from __future__ import annotations
@@ -8,5 +8,4 @@ from __future__ import annotations
 import heteroplace._core as _core
 
 Transport = _core.Transport
-local_transports = _core.local_transports
 check_programs = _core.check_programs

@@ -185,10 +185,8 @@ void ProgramParser::ParseKernel() {
   ExpectFields(3, "kernel <id> <symbol>");
   ExpectNextId("kernel", program_.kernels.size());
   program_.kernels.push_back(fields_[2]);
-  std::shared_ptr<const LibraryKernel>& kernel = program_.library_kernels.emplace_back();
-  if (!IsLibraryKernel(fields_[2])) return;
   try {
-    kernel = ParseLibraryKernel(fields_[2]);
+    program_.library_kernels.push_back(ReadLibraryKernel(fields_[2]));
   } catch (const Error& fault) {
     Fail(fault.what());
   }

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "exec/devices/libraries/library_kernel.h"
+#include "exec/devices/library_kernel.h"
 #include "exec/devices/tvm_abi.h"
 #include "exec/program/router.h"
 #include "exec/program/wait.h"

@@ -17,8 +17,8 @@ import numpy as np
 import tvm
 
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.lower.library_symbols import is_library_kernel
 from heteroplace.model.cluster import Device
-from heteroplace.native.core_libraries import is_library_kernel
 from heteroplace.place_options import CONFIG_PREFIX
 
 _DIGEST_BYTES = 16

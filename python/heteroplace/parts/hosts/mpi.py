@@ -11,9 +11,14 @@ from typing import Any, TypeVar
 
 from heteroplace.entries import load_entry
 from heteroplace.model.cluster import Cluster
-from heteroplace.native.core_ranks import Group, end_mpi_at_exit, launched_ranks, mpi_transport
 from heteroplace.native.transports import Transport
 from heteroplace.parts.hosts.launcher import handle_of, is_end_left, world, world_of_ranks
+from heteroplace.parts.hosts.native.core_ranks import (
+    Group,
+    end_mpi_at_exit,
+    launched_ranks,
+    mpi_transport,
+)
 from heteroplace.run.transport import RankOptions, Ranks
 
 _LOOK_S = 0.001

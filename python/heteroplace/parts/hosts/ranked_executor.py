@@ -12,8 +12,8 @@ from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import Manifest
 from heteroplace.lower.artifact import manifest_of
 from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.native.core_ranks import Group
-from heteroplace.native.core_ranks import RankedExecutor as NativeRankedExecutor
+from heteroplace.parts.hosts.native.core_ranks import Group
+from heteroplace.parts.hosts.native.core_ranks import RankedExecutor as NativeRankedExecutor
 from heteroplace.run.arrays import Ports
 from heteroplace.run.executor import Executor
 from heteroplace.run.loaded_program import LoadedProgram

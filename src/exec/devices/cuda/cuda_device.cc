@@ -4,10 +4,10 @@
 
 #include "exec/devices/cuda/cuda_api.h"
 #include "exec/devices/cuda/cuda_launch.h"
+#include "exec/devices/cuda/cuda_library_kernels.h"
 #include "exec/devices/cuda/cuda_staging.h"
 #include "exec/devices/cuda/cuda_stream.h"
 #include "exec/devices/device.h"
-#include "exec/devices/libraries/cuda_library_kernels.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {

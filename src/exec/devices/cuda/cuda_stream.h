@@ -5,8 +5,8 @@
 
 #include "exec/devices/cuda/cuda_api.h"
 #include "exec/devices/cuda/cuda_launch.h"
+#include "exec/devices/cuda/cuda_library_kernels.h"
 #include "exec/devices/device.h"
-#include "exec/devices/libraries/cuda_library_kernels.h"
 #include "exec/devices/workspace.h"
 
 namespace heteroplace::exec {

@@ -5,7 +5,7 @@
 The convolution is an `nn.conv2d` of float32 in NCHW by filters in OIHW, with any strides, dilation
 and groups, and as much padding before as behind. A bias is one number for each channel, a sum has
 the shape of the result, and both and the relu may be missing. The form of the symbol is that which
-`src/exec/devices/libraries/convolution.h` reads.
+`src/parts/kernels/convolution.h` reads.
 """
 
 from __future__ import annotations

@@ -21,17 +21,14 @@ from heteroplace.costs.optional_store import OptionalStore
 from heteroplace.costs.tunings import TunedPlace, Tuning, add_trials, find_tunings
 from heteroplace.errors import CostStoreError, ExecutionError, SolverError
 from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.library_symbols import library_workspace_bytes
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices
 from heteroplace.model.implementations import LibraryMaker
-from heteroplace.native.core_libraries import (
-    library_algorithms,
-    library_version,
-    library_workspace_bytes,
-)
 from heteroplace.native.execute import Executor
+from heteroplace.parts.kernels.native.core_libraries import library_algorithms, library_version
 from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES, Library
 from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 from heteroplace.relay.targets import DL_DEVICE_TYPES

@@ -1,6 +1,6 @@
 """Kernels that NVIDIA's libraries compute: symbols that say all of them, in place of code.
 
-`src/exec/devices/libraries/library_kernel.h` reads the symbols. `products` and `convolutions` say
+`src/parts/kernels/nvidia_kernel.h` reads the symbols. `products` and `convolutions` say
 which functions are such kernels, `libraries` which library computes them.
 """
 

@@ -8,16 +8,17 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "exec/devices/libraries/library_kernel.h"
+#include "parts/kernels/nvidia_kernel.h"
 
 namespace heteroplace::exec {
 
 /*! \brief The bias is [filters], one for each channel of the result; the sum is as the result. */
-struct Convolution : LibraryKernel {
+struct Convolution : NvidiaKernel {
   int64_t batch = 1;
   int64_t channels = 1;
   /*! \brief Of the data; rows, columns, as of all pairs. */
@@ -41,10 +42,11 @@ struct Convolution : LibraryKernel {
   std::string Describe() const override;
   std::string ToText() const override;
   void CheckCall(const std::vector<LibraryArgument>& arguments) const override;
+  std::unique_ptr<LoadedKernels> MakeLoaded(const CudaRuntime& cuda, int device) const override;
 };
 
-/*! \brief Whether a kernel's name is that of a convolution. */
-bool IsConvolution(std::string_view symbol);
+/*! \brief How the names of such kernels begin. */
+inline constexpr std::string_view kConvolutionPrefix = "cudnn:";
 
 /*! \brief Reads a name. \throws Error kArtifact, which says what is wrong with it. */
 Convolution ParseConvolution(std::string_view symbol);

@@ -1,4 +1,4 @@
-#include "exec/devices/libraries/cudnn_api.h"
+#include "parts/kernels/cudnn_api.h"
 
 namespace heteroplace::exec {
 

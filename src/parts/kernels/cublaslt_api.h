@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "exec/devices/libraries/library_api.h"
+#include "parts/kernels/library_api.h"
 
 namespace heteroplace::exec {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "exec/devices/libraries/library_kernel.h"
+#include "parts/kernels/nvidia_kernel.h"
 
 namespace heteroplace::exec {
 
@@ -26,21 +26,21 @@ std::string ByText(const std::vector<int64_t>& numbers);
 /*! \brief "[1, 2, 3]", for messages. */
 std::string ShapeText(const std::vector<int64_t>& shape);
 
-class LibraryKernelName {
+class NvidiaKernelName {
  public:
   /*!
    * \param what "product", for messages.
    * \param form of such names.
    * \throws Error kArtifact unless the name begins with the prefix and has all fields.
    */
-  LibraryKernelName(std::string_view symbol, std::string_view prefix, const char* what,
-                    std::string_view form);
+  NvidiaKernelName(std::string_view symbol, std::string_view prefix, const char* what,
+                   std::string_view form);
 
   /*! \brief A field; 0 is the library. */
   std::string_view Field(size_t at) const { return fields_[at]; }
 
   /*! \brief Sets version, precision, bias, sum and scratch memory; gives the others' operands. */
-  void ReadShared(LibraryKernel* kernel, int32_t* first, int32_t* second) const;
+  void ReadShared(NvidiaKernel* kernel, int32_t* first, int32_t* second) const;
 
   /*! \brief A field of so many numbers parted by x. */
   std::vector<int64_t> Numbers(size_t field, size_t count, const char* whole, const char* one,

@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "exec/devices/libraries/cublaslt_api.h"
-#include "exec/devices/libraries/cuda_library_kernels.h"
-#include "exec/devices/libraries/product.h"
+#include "exec/devices/cuda/cuda_library_kernels.h"
+#include "parts/kernels/cublaslt_api.h"
+#include "parts/kernels/product.h"
 
 namespace heteroplace::exec {
 

@@ -8,7 +8,8 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
-#include "exec/devices/libraries/cuda_library_kernels.h"
+#include "parts/kernels/algorithms.h"
+#include "parts/kernels/registration.h"
 
 namespace nb = nanobind;
 
@@ -31,7 +32,8 @@ std::vector<std::string> FindAlgorithms(const std::string& libtvm_path, int devi
 
 }  // namespace
 
-void BindLibraryKernels(nb::module_& module) {
+void BindKernels(nb::module_& module) {
+  exec::RegisterNvidiaKernels();
   module.def("library_version", &LibraryVersion, nb::arg("libtvm_path"), nb::arg("library"), R"(
 Return the version of a library, as 120903 for 12.9.3.
 
@@ -58,7 +60,7 @@ libtvm_path
 device
     Ordinal of a GPU.
 kernel
-    Symbol without an algorithm (`src/exec/devices/libraries/library_kernel.h`).
+    Symbol without an algorithm (`src/parts/kernels/nvidia_kernel.h`).
 max_workspace_bytes
     That an algorithm may need.
 max_count

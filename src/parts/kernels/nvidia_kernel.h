@@ -6,12 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "exec/devices/tvm_abi.h"
+#include "exec/devices/library_kernel.h"
 
 namespace heteroplace::exec {
 
@@ -24,13 +23,7 @@ enum class KernelActivation : uint8_t { kNone, kRelu, kGelu };
 /*! \brief An argument that a kernel does not have. */
 inline constexpr int32_t kNoOperand = -1;
 
-/*! \brief What a library's kernel needs to know of an argument. */
-struct LibraryArgument {
-  DLDataType dtype;
-  int64_t bytes;
-};
-
-struct LibraryKernel {
+struct NvidiaKernel : LibraryKernel {
   /*! \brief What the library says of itself when the algorithm is chosen, 120903 for 12.9.3; 0:
    * none is chosen, and the kernel cannot be run. */
   int64_t version = 0;
@@ -42,25 +35,10 @@ struct LibraryKernel {
   /*! \brief Scratch memory that the algorithm needs. */
   int64_t workspace_bytes = 0;
 
-  virtual ~LibraryKernel() = default;
-
-  /*! \brief "product of cuBLASLt", for messages. */
-  virtual std::string Kind() const = 0;
-  /*! \brief "float32 product of [8, 64] and [64, 32]", for messages. */
-  virtual std::string Describe() const = 0;
-  /*! \brief Its name; ParseLibraryKernel's inverse. */
+  /*! \brief Its name, which the reader of its library takes. */
   virtual std::string ToText() const = 0;
-  /*!
-   * \brief Checks what it is called with: the bytes that it reads and writes are there.
-   * \throws Error kArtifact.
-   */
-  virtual void CheckCall(const std::vector<LibraryArgument>& arguments) const = 0;
 
  protected:
-  LibraryKernel() = default;
-  LibraryKernel(const LibraryKernel&) = default;
-  LibraryKernel& operator=(const LibraryKernel&) = default;
-
   /*! \brief The first fields of a name: library, version, precision. */
   std::string HeadText(std::string_view prefix) const;
   /*! \brief The last fields but the algorithm; `first` and `second` are multiplied. */
@@ -72,12 +50,6 @@ struct LibraryKernel {
   void CheckOperand(const std::vector<LibraryArgument>& arguments, int32_t operand,
                     std::string_view what, int64_t count) const;
 };
-
-/*! \brief Whether a kernel's name is that of a library's. */
-bool IsLibraryKernel(std::string_view symbol);
-
-/*! \brief Reads a name. \throws Error kArtifact, which says what is wrong with it. */
-std::shared_ptr<const LibraryKernel> ParseLibraryKernel(std::string_view symbol);
 
 /*! \brief "12.9.3" for 120903. */
 std::string LibraryVersionText(int64_t version);

@@ -1,25 +1,24 @@
-#include "exec/devices/libraries/product.h"
+#include "parts/kernels/product.h"
 
-#include "exec/devices/libraries/library_kernel_name.h"
+#include "parts/kernels/nvidia_kernel_name.h"
 
 namespace heteroplace::exec {
 
 namespace {
 
-constexpr std::string_view kProductPrefix = "cublaslt:";
 constexpr std::string_view kProductForm =
     "cublaslt:<version>:<precision>:<batch>x<rows>x<columns>x<depth>:<layouts>:<activation>:"
     "<left>,<right>,<bias>,<sum>:<workspace bytes>:<algorithm>";
 constexpr size_t kWordDigits = 16;
 
-bool ReadFlag(const LibraryKernelName& name, char letter, char no, char yes) {
+bool ReadFlag(const NvidiaKernelName& name, char letter, char no, char yes) {
   if (letter != no && letter != yes) {
     name.Fail(std::string("a product has the layout '") + letter + "'");
   }
   return letter == yes;
 }
 
-void ReadExtents(const LibraryKernelName& name, Product* product) {
+void ReadExtents(const NvidiaKernelName& name, Product* product) {
   const std::vector<int64_t> extents = name.Numbers(3, 4, "extents", "an extent", 1);
   product->batch = extents[0];
   product->rows = extents[1];
@@ -66,10 +65,8 @@ std::string Product::ToText() const {
   return text;
 }
 
-bool IsProduct(std::string_view symbol) { return symbol.starts_with(kProductPrefix); }
-
 Product ParseProduct(std::string_view symbol) {
-  const LibraryKernelName name(symbol, kProductPrefix, "product", kProductForm);
+  const NvidiaKernelName name(symbol, kProductPrefix, "product", kProductForm);
   Product product;
   name.ReadShared(&product, &product.left, &product.right);
   ReadExtents(name, &product);

@@ -1,4 +1,4 @@
-#include "exec/devices/libraries/library_api.h"
+#include "parts/kernels/library_api.h"
 
 #include <dlfcn.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/devices/libraries/library_kernel.h"
+#include "parts/kernels/nvidia_kernel.h"
 
 namespace heteroplace::exec {
 

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "exec/devices/libraries/library_api.h"
+#include "parts/kernels/library_api.h"
 
 namespace heteroplace::exec {
 

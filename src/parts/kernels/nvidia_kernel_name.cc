@@ -1,4 +1,4 @@
-#include "exec/devices/libraries/library_kernel_name.h"
+#include "parts/kernels/nvidia_kernel_name.h"
 
 #include "support/error.h"
 
@@ -31,20 +31,20 @@ std::string ByText(const std::vector<int64_t>& numbers) { return Joined(numbers,
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return "[" + Joined(shape, ", ") + "]"; }
 
-LibraryKernelName::LibraryKernelName(std::string_view symbol, std::string_view prefix,
-                                     const char* what, std::string_view form)
+NvidiaKernelName::NvidiaKernelName(std::string_view symbol, std::string_view prefix,
+                                   const char* what, std::string_view form)
     : what_(what), form_(form), fields_(PartsOf(symbol, ':')) {
   if (!symbol.starts_with(prefix) || fields_.size() != kNumFields) {
     Fail("'" + std::string(symbol) + "' is no " + what_);
   }
 }
 
-void LibraryKernelName::Fail(const std::string& why) const {
+void NvidiaKernelName::Fail(const std::string& why) const {
   throw Error(ErrorKind::kArtifact, why + "; expected " + std::string(form_) +
                                         ": build the program and its kernels together");
 }
 
-void LibraryKernelName::ReadShared(LibraryKernel* kernel, int32_t* first, int32_t* second) const {
+void NvidiaKernelName::ReadShared(NvidiaKernel* kernel, int32_t* first, int32_t* second) const {
   kernel->version = ReadNumber<int64_t>(fields_[1], "the version", 0, kMaxExtent);
   kernel->precision = ReadChoice<LibraryPrecision>(2, "precision", kPrecisionNames);
   const std::vector<std::string_view> operands = PartsOf(fields_[6], ',');
@@ -59,8 +59,8 @@ void LibraryKernelName::ReadShared(LibraryKernel* kernel, int32_t* first, int32_
       ReadNumber<int64_t>(fields_[7], "its scratch memory", 0, kMaxOperandBytes);
 }
 
-std::vector<int64_t> LibraryKernelName::Numbers(size_t field, size_t count, const char* whole,
-                                                const char* one, int64_t min) const {
+std::vector<int64_t> NvidiaKernelName::Numbers(size_t field, size_t count, const char* whole,
+                                               const char* one, int64_t min) const {
   const std::vector<std::string_view> parts = PartsOf(fields_[field], 'x');
   if (parts.size() != count) {
     Fail("a " + what_ + " has the " + whole + " '" + std::string(fields_[field]) + "'");
@@ -73,7 +73,7 @@ std::vector<int64_t> LibraryKernelName::Numbers(size_t field, size_t count, cons
   return numbers;
 }
 
-int32_t LibraryKernelName::ReadOperand(std::string_view text, bool is_optional) const {
+int32_t NvidiaKernelName::ReadOperand(std::string_view text, bool is_optional) const {
   if (is_optional && text == "-") return kNoOperand;
   return static_cast<int32_t>(ReadNumber<int64_t>(text, "an operand", 0, kMaxOperand));
 }

@@ -1,4 +1,4 @@
-#include "exec/devices/libraries/cublaslt_api.h"
+#include "parts/kernels/cublaslt_api.h"
 
 namespace heteroplace::exec {
 

@@ -1,6 +1,8 @@
-#include "exec/devices/libraries/cuda_convolutions.h"
+#include "parts/kernels/cuda_convolutions.h"
 
 #include <algorithm>
+
+#include "parts/kernels/library_call.h"
 
 namespace heteroplace::exec {
 
@@ -146,6 +148,10 @@ LibraryObject ConvolutionDescription::MakeActivation(const Convolution& all) con
 
 LoadedConvolutions::LoadedConvolutions(const CudaRuntime& cuda, int device)
     : device_(device), handle_(cuda, TheCudnn(cuda), device) {}
+
+std::unique_ptr<LoadedKernels> Convolution::MakeLoaded(const CudaRuntime& cuda, int device) const {
+  return std::make_unique<LoadedConvolutions>(cuda, device);
+}
 
 void LoadedConvolutions::Add(const LibraryKernel& kernel) {
   const auto& all = static_cast<const Convolution&>(kernel);

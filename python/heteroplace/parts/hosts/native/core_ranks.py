@@ -14,6 +14,7 @@ from heteroplace.native.compiled_file import CompiledFile
 
 RankedExecutor = _core.RankedExecutor
 launched_ranks = _core.launched_ranks
+local_transports = _core.local_transports
 mpi_transport = _core.mpi_transport
 end_mpi_at_exit = _core.end_mpi_at_exit
 

@@ -1,8 +1,6 @@
-#include "exec/devices/libraries/library_kernel.h"
+#include "parts/kernels/nvidia_kernel.h"
 
-#include "exec/devices/libraries/convolution.h"
-#include "exec/devices/libraries/library_kernel_name.h"
-#include "exec/devices/libraries/product.h"
+#include "parts/kernels/nvidia_kernel_name.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -20,29 +18,29 @@ std::string LibraryVersionText(int64_t version) {
          std::to_string(version % 100);
 }
 
-const char* LibraryKernel::PrecisionName() const {
+const char* NvidiaKernel::PrecisionName() const {
   return kPrecisionNames[static_cast<size_t>(precision)].data();
 }
 
-std::string LibraryKernel::HeadText(std::string_view prefix) const {
+std::string NvidiaKernel::HeadText(std::string_view prefix) const {
   return std::string(prefix) + std::to_string(version) + ":" + PrecisionName() + ":";
 }
 
-std::string LibraryKernel::TailText(int32_t first, int32_t second) const {
+std::string NvidiaKernel::TailText(int32_t first, int32_t second) const {
   return ":" + std::string(kActivationNames[static_cast<size_t>(activation)]) + ":" +
          OperandText(first) + "," + OperandText(second) + "," + OperandText(bias) + "," +
          OperandText(sum) + ":" + std::to_string(workspace_bytes) + ":";
 }
 
-void LibraryKernel::CheckCount(const std::vector<LibraryArgument>& arguments) const {
+void NvidiaKernel::CheckCount(const std::vector<LibraryArgument>& arguments) const {
   if (arguments.size() >= 2) return;
   throw Error(ErrorKind::kArtifact, "the " + Describe() + " is called with " +
                                         std::to_string(arguments.size()) +
                                         " tensors, expected 2 or more");
 }
 
-void LibraryKernel::CheckOperand(const std::vector<LibraryArgument>& arguments, int32_t operand,
-                                 std::string_view what, int64_t count) const {
+void NvidiaKernel::CheckOperand(const std::vector<LibraryArgument>& arguments, int32_t operand,
+                                std::string_view what, int64_t count) const {
   if (operand == kNoOperand) return;
   const size_t last = arguments.size() - 1;
   const bool is_there = static_cast<size_t>(operand) < arguments.size() &&
@@ -59,13 +57,6 @@ void LibraryKernel::CheckOperand(const std::vector<LibraryArgument>& arguments, 
               "the " + std::string(what) + " of the " + Describe() + " is " +
                   TypeName(argument.dtype) + " of " + std::to_string(argument.bytes) +
                   " bytes, expected float32 of " + std::to_string(count * kFloatBytes));
-}
-
-bool IsLibraryKernel(std::string_view symbol) { return IsProduct(symbol) || IsConvolution(symbol); }
-
-std::shared_ptr<const LibraryKernel> ParseLibraryKernel(std::string_view symbol) {
-  if (IsConvolution(symbol)) return std::make_shared<Convolution>(ParseConvolution(symbol));
-  return std::make_shared<Product>(ParseProduct(symbol));
 }
 
 }  // namespace heteroplace::exec

@@ -7,11 +7,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "exec/devices/libraries/library_kernel.h"
+#include "parts/kernels/nvidia_kernel.h"
 
 namespace heteroplace::exec {
 
@@ -19,7 +20,7 @@ namespace heteroplace::exec {
 using ProductAlgorithm = std::array<uint64_t, 8>;
 
 /*! \brief The bias is [columns], the sum as the result. */
-struct Product : LibraryKernel {
+struct Product : NvidiaKernel {
   /*! \brief Extents, 1 or more: the result is [batch, rows, columns]. */
   int64_t batch = 1;
   int64_t rows = 1;
@@ -39,10 +40,11 @@ struct Product : LibraryKernel {
   std::string Describe() const override;
   std::string ToText() const override;
   void CheckCall(const std::vector<LibraryArgument>& arguments) const override;
+  std::unique_ptr<LoadedKernels> MakeLoaded(const CudaRuntime& cuda, int device) const override;
 };
 
-/*! \brief Whether a kernel's name is that of a product. */
-bool IsProduct(std::string_view symbol);
+/*! \brief How the names of such kernels begin. */
+inline constexpr std::string_view kProductPrefix = "cublaslt:";
 
 /*! \brief Reads a name. \throws Error kArtifact, which says what is wrong with it. */
 Product ParseProduct(std::string_view symbol);

@@ -1,7 +1,9 @@
-#include "exec/devices/libraries/cuda_products.h"
+#include "parts/kernels/cuda_products.h"
 
 #include <algorithm>
 #include <string>
+
+#include "parts/kernels/library_call.h"
 
 namespace heteroplace::exec {
 
@@ -84,6 +86,10 @@ void ProductDescription::SetBias(const void* bias) {
 
 LoadedProducts::LoadedProducts(const CudaRuntime& cuda, int device)
     : device_(device), handle_(cuda, TheCublasLt(cuda), device) {}
+
+std::unique_ptr<LoadedKernels> Product::MakeLoaded(const CudaRuntime& cuda, int device) const {
+  return std::make_unique<LoadedProducts>(cuda, device);
+}
 
 void LoadedProducts::Add(const LibraryKernel& kernel) {
   const auto& product = static_cast<const Product&>(kernel);

@@ -1,14 +1,6 @@
-"""NVIDIA's libraries on this machine: their versions, their algorithms for a kernel, its symbols.
-
-They are found by the C++ core (`src/exec/devices/libraries/library_api.h`), which calls them.
-"""
+"""Kernels that a library of NVIDIA's computes: they have no code, and their symbols say all."""
 
 from __future__ import annotations
-
-import heteroplace._core as _core
-
-library_version = _core.library_version
-library_algorithms = _core.library_algorithms
 
 _PREFIXES = ("cublaslt:", "cudnn:")
 _WORKSPACE_FIELD = 7

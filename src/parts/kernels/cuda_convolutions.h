@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "exec/devices/libraries/convolution.h"
-#include "exec/devices/libraries/cuda_library_kernels.h"
-#include "exec/devices/libraries/cudnn_api.h"
+#include "exec/devices/cuda/cuda_library_kernels.h"
+#include "parts/kernels/convolution.h"
+#include "parts/kernels/cudnn_api.h"
 
 namespace heteroplace::exec {
 

@@ -1,12 +1,11 @@
-#include "exec/devices/libraries/convolution.h"
+#include "parts/kernels/convolution.h"
 
-#include "exec/devices/libraries/library_kernel_name.h"
+#include "parts/kernels/nvidia_kernel_name.h"
 
 namespace heteroplace::exec {
 
 namespace {
 
-constexpr std::string_view kConvolutionPrefix = "cudnn:";
 constexpr std::string_view kConvolutionForm =
     "cudnn:<version>:<precision>:<batch>x<channels>x<height>x<width>x<filters>x<window rows>x"
     "<window columns>:<stride rows>x<stride columns>x<padding rows>x<padding columns>x"
@@ -25,7 +24,7 @@ int64_t CappedProduct(std::initializer_list<int64_t> numbers, int64_t limit) {
   return product;
 }
 
-void CheckConvolution(const LibraryKernelName& name, const Convolution& all) {
+void CheckConvolution(const NvidiaKernelName& name, const Convolution& all) {
   if (all.channels % all.groups != 0 || all.filters % all.groups != 0) {
     name.Fail("a convolution has " + std::to_string(all.channels) + " channels and " +
               std::to_string(all.filters) + " filters in " + std::to_string(all.groups) +
@@ -71,10 +70,8 @@ std::string Convolution::ToText() const {
          TailText(data, filter) + std::to_string(algorithm);
 }
 
-bool IsConvolution(std::string_view symbol) { return symbol.starts_with(kConvolutionPrefix); }
-
 Convolution ParseConvolution(std::string_view symbol) {
-  const LibraryKernelName name(symbol, kConvolutionPrefix, "convolution", kConvolutionForm);
+  const NvidiaKernelName name(symbol, kConvolutionPrefix, "convolution", kConvolutionForm);
   Convolution all;
   name.ReadShared(&all, &all.data, &all.filter);
   const std::vector<int64_t> extents = name.Numbers(3, 7, "extents", "an extent", 1);

@@ -1,0 +1,1 @@
+"""The only importer of the C++ core in this part."""
