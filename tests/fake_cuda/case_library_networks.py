@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,8 @@ from tests.fake_cuda.library_networks import (  # noqa: E402
 )
 
 pytestmark = pytest.mark.timeout(300)
+
+PROGRAM = Path(sysconfig.get_path("scripts")) / "heteroplace-run"
 
 
 @pytest.mark.parametrize("cuda_graphs", [False, True])
@@ -241,10 +244,24 @@ def test_a_machine_without_the_library_says_how_to_get_it(
     assert f"pip install nvidia-{case.option}-cu12` (CUDA 12) or `pip install" in done.stdout
 
 
+@all_networks
+def test_the_program_without_python_looks_for_the_library_too(
+    fake: FakeCuda, tmp_path: Path, case: NetworkCase
+) -> None:
+    case.build().export_library(tmp_path / "model.so")
+    command = [str(PROGRAM), str(tmp_path / "model.so"), "--describe"]
+    done = run_elsewhere(command, f"{build_fake()}:{case.others}")
+    assert f"{case.library.name} cannot be opened: {case.file}" in done.stderr
+
+
 def run_code(code: str, library_path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process that finds libraries elsewhere."""
+    return run_elsewhere([sys.executable, "-c", code, *arguments], library_path)
+
+
+def run_elsewhere(command: list[str], library_path: str) -> subprocess.CompletedProcess[str]:
+    """Run a process that finds libraries elsewhere."""
     environment = {**os.environ, "LD_LIBRARY_PATH": library_path}
-    command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
 
 
