@@ -11,7 +11,7 @@ from thread_ranks import on_ranks
 
 from benchmarks.ranks.launch import command_of, run_ranks
 from heteroplace.cli.job import ended_together
-from heteroplace.cli.machine.profile_hosts import check_extras
+from heteroplace.cli.machine.profile_extras import check_over_hosts
 from heteroplace.cli.profile_command import Extras
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import ClusterError, ExecutionError, HeteroPlaceError
@@ -111,7 +111,7 @@ def test_an_error_on_one_rank_ends_all(capsys: pytest.CaptureFixture[str]) -> No
 )
 def test_what_one_process_does_over_all_devices_is_refused(extras: Extras, flag: str) -> None:
     with pytest.raises(HeteroPlaceError, match=f"{flag}: one process does it"):
-        check_extras(extras)
+        check_over_hosts(extras)
 
 
 @pytest.mark.slow

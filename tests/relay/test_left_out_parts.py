@@ -17,6 +17,7 @@ from tvm import relay
 import heteroplace
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.frontends import frontend_of
+from heteroplace.measure.remote_host import remote_host
 from heteroplace.run.transport import host_transport, launched_transport
 
 x = relay.var("x", shape=(1, 8))
@@ -32,6 +33,7 @@ for refused in (
     lambda: heteroplace.build(mod, "local", costs="estimate", verify="on"),
     lambda: frontend_of("model.onnx"),
     host_transport,
+    lambda: remote_host("far", "far.example", 9090),
     lambda: heteroplace.build(mod, "local", costs="estimate", objective="throughput"),
     lambda: heteroplace.build(mod, "local", costs="estimate", items=2),
     lambda: heteroplace.frontend,
@@ -54,10 +56,11 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_relay_network_compiles_and_runs_without_parts(core: Path, tmp_path: Path) -> None:
     done = run_python([core], ["-c", PROGRAM], tmp_path)
     assert done.returncode == 0, done.stderr
-    verify, frontend, transport, throughput, items, *public = done.stdout.splitlines()
+    verify, frontend, transport, remote, throughput, items, *public = done.stdout.splitlines()
     assert verify.startswith("VerificationError verify='on' cannot be done: no installed package")
     assert frontend.startswith("MissingPackageError model.onnx: no installed package reads models")
     assert transport.startswith("MissingPackageError several hosts need a transport")
+    assert remote.startswith("MissingPackageError no installed package measures kernels on another")
     assert throughput.startswith("MissingPackageError the objective 'throughput' needs a solver")
     assert items.startswith("MissingPackageError a plan for 2 items needs a solver")
     assert throughput.endswith(part := "install heteroplace with its part `throughput`")

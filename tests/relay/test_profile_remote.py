@@ -16,16 +16,16 @@ from heteroplace.costs.store import CostStore
 from heteroplace.errors import ClusterError, ExecutionError, MissingCostError
 from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import Profile, profile_network
-from heteroplace.measure.remote import RemoteHost
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.parts.hosts.rpc_host import RpcHost
 
 QUICK = ProfileOptions(modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1))
 
 
 @pytest.fixture(scope="module")
-def remote() -> Iterator[RemoteHost]:
+def remote() -> Iterator[RpcHost]:
     server = rpc.Server("127.0.0.1", silent=True)
-    yield RemoteHost("far", "127.0.0.1", server.port)
+    yield RpcHost("far", "127.0.0.1", server.port)
     server.terminate()
 
 
@@ -41,14 +41,14 @@ def near_and_far() -> Cluster:
     return Cluster("two machines", memories, devices, links, 0)
 
 
-def profile(options: ProfileOptions, remotes: tuple[RemoteHost, ...]) -> Profile:
+def profile(options: ProfileOptions, remotes: tuple[RpcHost, ...]) -> Profile:
     extraction = extraction_of(two_branches())
     with tvm.transform.PassContext(opt_level=3):
         return profile_network(compiled_of(extraction), near_and_far(), options, remotes)
 
 
 @pytest.mark.costly
-def test_kernels_are_measured_where_their_device_is(remote: RemoteHost, tmp_path: Path) -> None:
+def test_kernels_are_measured_where_their_device_is(remote: RpcHost, tmp_path: Path) -> None:
     with CostStore(tmp_path / "costs.sqlite") as store:
         found = profile(replace(QUICK, store=store), (remote,))
         for row in found.costs.rows:
@@ -68,13 +68,13 @@ def test_a_host_that_is_not_given_is_missed() -> None:
 
 @pytest.mark.costly
 def test_a_host_that_does_not_answer_is_named() -> None:
-    silent = RemoteHost("far", "127.0.0.1", 1)
+    silent = RpcHost("far", "127.0.0.1", 1)
     with pytest.raises(ExecutionError, match=r"host 'far' \(127.0.0.1:1\).*rpc_server"):
         profile(replace(QUICK, is_in_place=False), (silent,))
 
 
 @pytest.mark.costly
-def test_only_processors_and_gpus_are_measured(remote: RemoteHost) -> None:
+def test_only_processors_and_gpus_are_measured(remote: RpcHost) -> None:
     with pytest.raises(ClusterError, match="kind 'fpga'"):
         remote.fingerprint(Device("f", "fpga", "llvm", 0, 0, host="far"))
     with pytest.raises(ClusterError, match="has no GPU 7"):

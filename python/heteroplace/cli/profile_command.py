@@ -45,10 +45,9 @@ from heteroplace.run.transport import Ranks, launched_transport
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 
 _PROFILER = "heteroplace.cli.machine.profile_model"
-_HOSTS = "heteroplace.cli.machine.profile_hosts"
 _OPTIONS = "heteroplace.measure.measure_options"
 _COSTS = "heteroplace.measure.cost_models.cost_model"
-_REMOTE = "heteroplace.measure.remote"
+_REMOTE = "heteroplace.measure.remote_host"
 _LARGEST = 10
 _LOG_PERIOD_S = 2.0
 
@@ -202,13 +201,12 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
             on_step=line.step,
             progress=line.say,
         )
-        remotes = [remote.RemoteHost(*where) for where in extras.remotes]
+        remotes = [remote.remote_host(*where) for where in extras.remotes]
         try:
             if ranks is None:
                 profile = profiler.profile_model(model, cluster, chosen, remotes, extras)
             else:
-                hosts = importlib.import_module(_HOSTS)
-                profile = hosts.profile_hosts(model, cluster, chosen, extras, ranks)
+                profile = profiler.profile_over_hosts(model, cluster, chosen, extras, ranks)
         except KeyboardInterrupt:
             line.close()
             if store is not None and not costs.store_failures:

@@ -20,7 +20,7 @@ from heteroplace.measure.devices_under_test import device_class, find_devices_un
 from heteroplace.measure.kernels.kernel_calls import with_kernel_workspaces
 from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profiler import Profiler
-from heteroplace.measure.remote import RemoteHost, measure_remotely
+from heteroplace.measure.remote_host import RemoteHost
 from heteroplace.measure.requests import MeasurementRequest, request_measurements
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table, table_from_rows
@@ -99,7 +99,7 @@ def profile_network(
     profiler.expect(sum(len(each.missing(stored)) for _, each in far))
     profiler.run(near, stored)
     for host, each in far:
-        measure_remotely(host, each, stored, profiler)
+        host.measure(each, stored, profiler)
     profiler.tell("")
     stored = {**stored, **profiler.measured}
     times = {

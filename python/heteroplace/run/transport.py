@@ -81,6 +81,15 @@ class HostTransport(Protocol):
         `options`: see `heteroplace.measure.transfers.links`.
         """
 
+    def profile_hosts(
+        self, cluster: Cluster, ranks: Ranks, options: Any, profile: Callable[[Cluster, Any], Any]
+    ) -> Any:
+        """Return one profile of what all hosts measure of a model; all ranks.
+
+        `options`: see `heteroplace.measure.measure_options`. `profile` measures the devices of
+        one host and returns a `heteroplace.measure.model_profile.ModelProfile`, as this does.
+        """
+
     def load(
         self,
         path: str,

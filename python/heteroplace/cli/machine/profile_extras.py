@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from heteroplace.cli.profile_command import Extras
 from heteroplace.costs.standard_evaluation import estimate_costs
-from heteroplace.errors import SolverError
+from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.files.measurements import Note, date_text
 from heteroplace.frontends import Imported
 from heteroplace.machine.fingerprint import device_fingerprint
@@ -22,6 +23,25 @@ from heteroplace.simulate.interference import Interference
 
 SMALL_BATCHES = (1, 2, 4)
 """From which a larger batch is estimated."""
+
+_NOT_OVER_HOSTS = {
+    "sequential_order": "--sequential",
+    "predicts_absent": "--predict",
+    "has_interference": "--interference",
+    "estimated_batch": "--estimate-batch",
+    "remotes": "--rpc",
+}
+"""What of `Extras` one process does over all devices."""
+
+
+def check_over_hosts(extras: Extras) -> None:
+    """Raise HeteroPlaceError for what is not measured over hosts."""
+    set_options = [name for field, name in _NOT_OVER_HOSTS.items() if getattr(extras, field)]
+    if set_options:
+        raise HeteroPlaceError(
+            f"{', '.join(set_options)}: one process does it over all devices; "
+            f"leave it out under mpiexec"
+        )
 
 
 def check_estimated_batch(large: int, batches: Sequence[int]) -> None:

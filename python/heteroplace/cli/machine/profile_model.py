@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import tvm
@@ -13,63 +12,30 @@ import tvm
 from heteroplace import pipeline
 from heteroplace.cli.machine.profile_extras import (
     check_estimated_batch,
+    check_over_hosts,
     estimate_batch,
     interference_notes,
 )
 from heteroplace.cli.models.input_shapes import as_options, read_shapes
 from heteroplace.cli.profile_command import Extras
-from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.prediction.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
-from heteroplace.files.measurements import KernelKey
 from heteroplace.frontends import frontend_of
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.batches import of_batch
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.measured_interference import measure_interference
+from heteroplace.measure.model_profile import ModelProfile
 from heteroplace.measure.profile import Profile, join_batches, profile_network, with_workspaces
-from heteroplace.measure.remote import RemoteHost
+from heteroplace.measure.remote_host import RemoteHost
 from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
-from heteroplace.model.graph import TaskGraph
 from heteroplace.run.missing_devices import missing_devices
-from heteroplace.simulate.interference import Interference
+from heteroplace.run.transport import Ranks, check_ranks, host_transport
 from heteroplace.stage_log import StageLog
 
 OPT_LEVEL = 3
-
-
-@dataclass(frozen=True)
-class ModelProfile:
-    """What was found out about a model."""
-
-    graph: TaskGraph
-    costs: CostTable
-    profiles: dict[int, Profile]
-    """By batch size."""
-    interference: Interference | None = None
-    """None: not asked for."""
-    estimated_peak_bytes: Mapping[str, int] = field(default_factory=dict)
-    """What the estimated batch needs on each device that was measured, by its name."""
-
-    @property
-    def measurements(self) -> dict[KernelKey, Measurement]:
-        """Of all batch sizes."""
-        measurements: dict[KernelKey, Measurement] = {}
-        for profile in self.profiles.values():
-            measurements.update(profile.measurements)
-        return measurements
-
-    def sources(self) -> dict[str, int]:
-        """Return how many cells of the cost table come from where, e.g. "measured, in place"."""
-        counts: Counter[str] = Counter()
-        for row in self.costs.rows:
-            for cost in row:
-                is_explained = cost.source == "measured"
-                counts[f"{cost.source}, {cost.reason}" if is_explained else cost.source] += 1
-        return dict(counts)
 
 
 def profile_model(
@@ -148,6 +114,37 @@ def profile_model(
     if extras.predicts_absent:
         costs = predict_costs(graph, cluster, costs)
     return ModelProfile(graph, costs, profiles, interference, peaks)
+
+
+def profile_over_hosts(
+    path: Path,
+    cluster: Cluster,
+    options: ProfileOptions,
+    extras: Extras,
+    ranks: Ranks,
+) -> ModelProfile:
+    """Measure a model on all hosts of a cluster, rank i on `cluster.hosts[i]`; all ranks.
+
+    Parameters
+    ----------
+    path
+        Of the same ONNX file on every host.
+    options
+        Its `store`, of the first rank, has what all measured: of the other hosts at the end.
+
+    Raises
+    ------
+    HeteroPlaceError
+        As `check_over_hosts`, `check_ranks`, `profile_model` and the transport.
+    """
+    check_over_hosts(extras)
+    check_ranks(cluster, ranks)
+
+    def profile(part: Cluster, chosen: ProfileOptions) -> ModelProfile:
+        return profile_model(path, part, chosen, (), extras)
+
+    joined: ModelProfile = host_transport().profile_hosts(cluster, ranks, options, profile)
+    return joined
 
 
 def _left_s(options: ProfileOptions, profiles: dict[int, Profile]) -> float | None:

@@ -92,6 +92,13 @@ class MpiHosts:
         measured: tuple[Cluster, list[Any]] = measure(cluster, ranks, progress, options)
         return measured
 
+    def profile_hosts(
+        self, cluster: Cluster, ranks: Ranks, options: Any, profile: Callable[[Cluster, Any], Any]
+    ) -> Any:
+        """Return one profile of what all hosts measure; see `profile_hosts.profile_hosts`."""
+        measure = load_entry("heteroplace.parts.hosts.profile_hosts:profile_hosts")
+        return measure(cluster, ranks, options, profile)
+
     def load(
         self,
         path: str,

@@ -65,7 +65,7 @@ int heteroplace_run_serially(void*, int*, int, void*, int*, void*) {
 
 
 @dataclass(frozen=True)
-class RemoteHost:
+class RpcHost:
     """Another machine, which runs TVM's RPC server."""
 
     host: str
@@ -117,47 +117,48 @@ class RemoteHost:
                 f"{gpu.multi_processor_count} cores; {gpu.max_clock_rate // 1000} MHz"
             )
 
+    def measure(
+        self,
+        request: MeasurementRequest,
+        stored: Mapping[KernelKey, Measurement],
+        profiler: Profiler,
+    ) -> None:
+        """Measure there what is requested and not known yet.
 
-def measure_remotely(
-    host: RemoteHost,
-    request: MeasurementRequest,
-    stored: Mapping[KernelKey, Measurement],
-    profiler: Profiler,
-) -> None:
-    """Measure on another machine what is request there and not known yet.
-
-    Raises
-    ------
-    ExecutionError
-        The machine does not answer, or a kernel failed there.
-    LoweringError
-        A kernel cannot be compiled.
-    """
-    missing = request.missing(stored)
-    if not missing:
-        return
-    calls = request.calls
-    device = profiler.cluster.devices[request.under_test.device]
-    symbols = dict.fromkeys(calls.calls[call].kernel for call in missing.values())
-    library = compile_kernels([calls.kernels[symbol] for symbol in symbols])
-    with profiler.measuring(), host.session() as remote:
-        module = _load(remote, library)
-        if device.kind == "cpu" and len(device.cores) <= 1:
-            module.get_function(_SERIAL)()
-        elif device.kind == "cpu":
-            remote.get_function("runtime.config_threadpool")(_FASTEST_CORES, len(device.cores))
-        place = remote.device(device.kind, device.index if device.kind == "cuda" else 0)
-        for key, call_id in missing.items():
-            call = calls.calls[call_id]
-            kernel = request.kernels[call.kernel]
-            profiler.tell(f"{kernel.op} ({key.mode}) on {device.name}")
-            watch = Watch.start()
-            limit_ns = profiler.limit_ns(profiler.options.sampling.max_ns)
-            options = replace(profiler.options.sampling, max_ns=limit_ns)
-            summary = _sample(module, call, arguments(calls, call, place), place, key.mode, options)
-            # How busy the other machine is, nobody here knows; this one only waits.
-            conditions = replace(watch.conditions(None), others_cores=0.0)
-            profiler.keep({key: make_measurement(kernel, summary, conditions)})
+        Raises
+        ------
+        ExecutionError
+            The machine does not answer, or a kernel failed there.
+        LoweringError
+            A kernel cannot be compiled.
+        """
+        missing = request.missing(stored)
+        if not missing:
+            return
+        calls = request.calls
+        device = profiler.cluster.devices[request.under_test.device]
+        symbols = dict.fromkeys(calls.calls[call].kernel for call in missing.values())
+        library = compile_kernels([calls.kernels[symbol] for symbol in symbols])
+        with profiler.measuring(), self.session() as remote:
+            module = _load(remote, library)
+            if device.kind == "cpu" and len(device.cores) <= 1:
+                module.get_function(_SERIAL)()
+            elif device.kind == "cpu":
+                remote.get_function("runtime.config_threadpool")(_FASTEST_CORES, len(device.cores))
+            place = remote.device(device.kind, device.index if device.kind == "cuda" else 0)
+            for key, call_id in missing.items():
+                call = calls.calls[call_id]
+                kernel = request.kernels[call.kernel]
+                profiler.tell(f"{kernel.op} ({key.mode}) on {device.name}")
+                watch = Watch.start()
+                limit_ns = profiler.limit_ns(profiler.options.sampling.max_ns)
+                options = replace(profiler.options.sampling, max_ns=limit_ns)
+                summary = _sample(
+                    module, call, arguments(calls, call, place), place, key.mode, options
+                )
+                # How busy the other machine is, nobody here knows; this one only waits.
+                conditions = replace(watch.conditions(None), others_cores=0.0)
+                profiler.keep({key: make_measurement(kernel, summary, conditions)})
 
 
 def _load(remote: Any, library: KernelLibrary) -> Any:

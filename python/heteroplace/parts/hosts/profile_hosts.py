@@ -8,33 +8,24 @@ from __future__ import annotations
 
 import glob
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heteroplace.cli.machine.profile_model import ModelProfile, profile_model
-from heteroplace.cli.profile_command import Extras
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.store_values import Row, StoreFilter
-from heteroplace.errors import CostMismatchError, HeteroPlaceError
+from heteroplace.errors import CostMismatchError
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.measure_options import ProfileOptions
+from heteroplace.measure.model_profile import ModelProfile
 from heteroplace.measure.profile import Profile, join_batches
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import on_host
-from heteroplace.run.transport import Ranks, check_ranks
+from heteroplace.run.transport import Ranks
 
-_NOT_OVER_HOSTS = {
-    "sequential_order": "--sequential",
-    "predicts_absent": "--predict",
-    "has_interference": "--interference",
-    "estimated_batch": "--estimate-batch",
-    "remotes": "--rpc",
-}
-"""What of `Extras` one process does over all devices."""
 _MAX_NAMED = 3
 
 
@@ -48,31 +39,20 @@ class HostPart:
     profiles: dict[int, Profile]
 
 
-def check_extras(extras: Extras) -> None:
-    """Raise HeteroPlaceError for what is not measured over hosts."""
-    set_options = [name for field, name in _NOT_OVER_HOSTS.items() if getattr(extras, field)]
-    if set_options:
-        raise HeteroPlaceError(
-            f"{', '.join(set_options)}: one process does it over all devices; "
-            f"leave it out under mpiexec"
-        )
-
-
 def profile_hosts(
-    path: Path,
     cluster: Cluster,
-    options: ProfileOptions,
-    extras: Extras,
     ranks: Ranks,
+    options: ProfileOptions,
+    profile: Callable[[Cluster, ProfileOptions], ModelProfile],
 ) -> ModelProfile:
     """Measure a model on all hosts of a cluster, rank i on `cluster.hosts[i]`; all ranks.
 
     Parameters
     ----------
-    path
-        Of the same ONNX file on every host.
     options
         Its `store`, of the first rank, has what all measured: of the other hosts at the end.
+    profile
+        Measures the devices of one host; the model is the same on every host.
 
     Returns
     -------
@@ -84,20 +64,18 @@ def profile_hosts(
     CostMismatchError
         The hosts have not the same model.
     HeteroPlaceError
-        As `check_extras`, `check_ranks` and `profile_model`.
+        As `profile`.
     """
-    check_extras(extras)
-    check_ranks(cluster, ranks)
     part = on_host(cluster, cluster.hosts[ranks.rank])
     devices = [device_fingerprint(device) for device in part.devices]
     with _own_store(ranks, options.store, devices) as store:
-        profile = profile_model(path, part, replace(options, store=store), (), extras)
-        news = [] if options.store is store else list(profile.measurements.items())
+        own = profile(part, replace(options, store=store))
+        news = [] if options.store is store else list(own.measurements.items())
     for rows in ranks.gather(news):
         if options.store is not None:
             options.store.add_many(rows)
-    rows_of = {batch: each.costs.rows for batch, each in profile.profiles.items()}
-    parts = ranks.gather(HostPart(profile.graph, rows_of, profile.profiles))
+    rows_of = {batch: each.costs.rows for batch, each in own.profiles.items()}
+    parts = ranks.gather(HostPart(own.graph, rows_of, own.profiles))
     return _joined(cluster, parts)
 
 
