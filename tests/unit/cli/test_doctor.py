@@ -163,7 +163,7 @@ def test_what_was_probably_meant_is_said(
 def test_every_command_is_that_of_its_module() -> None:
     for command in command_names():
         text = make_parser(command).format_help()
-        assert f"    {command} " in text
+        assert f"\n  {command} " in text
 
 
 def test_every_command_but_a_script_prints_json() -> None:

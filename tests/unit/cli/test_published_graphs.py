@@ -121,9 +121,11 @@ def test_other_commands_say_how_a_published_graph_is_opened(
     assert f"in the form of {published_form(value)}" in capsys.readouterr().err
 
 
-def test_a_model_without_a_cluster_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert code_of("place", "model.onnx") == 2
-    assert "--cluster is missing: it says where model.onnx is placed" in capsys.readouterr().err
+def test_a_model_without_a_cluster_is_for_this_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert code_of("place", "model.onnx") == 4
+    assert "model.onnx: there is no such file" in capsys.readouterr().err
 
 
 def test_a_graph_that_only_mentions_a_key_of_another_form_is_a_graph(tmp_path: Path) -> None:
