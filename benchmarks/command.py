@@ -49,6 +49,10 @@ _INSTEAD = {
         "benchmarks.run.against_peers",
         "networks in full size against stock TVM, onnxruntime and OpenVINO, on one core and all",
     ),
+    "placing": (
+        "benchmarks.run.placing",
+        "what placing gains: the plan, the best single device, onnxruntime, OpenVINO",
+    ),
     "gpu": (
         "benchmarks.run.gpus",
         "plans over a GPU, its parts, and a GPU and a core, with and without graphs",

@@ -24,6 +24,7 @@ SMALLEST = {
     "compile": "--only ^smallest$",
     "run": "--only ^smallest$",
     "run --peers": "--quick --only ^smallest$",
+    "run --placing": "--only ^smallest$",
     "prediction": "--only ^smallest$ --plans 1 --budget 0 --rounds 1",
     "place": "--only er10x1$ --solvers heft --budget 1",
     "conformance": "--only ^abs$ --workers 1",

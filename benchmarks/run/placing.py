@@ -1,0 +1,124 @@
+"""`run --placing`: what placing gains: our plan, the best single device, other runtimes, in turns.
+
+Each network is an ONNX file that `heteroplace run --compare` runs in a process of its own, with all
+cores. OpenVINO computes in its default precision.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from statistics import geometric_mean
+
+import onnx
+
+from benchmarks.row_table import row_table
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.parts.onnx.prepare.onnx_weights import light_model
+from zoo.models.catalogue import SMALLEST, matching_names
+from zoo.models.wired import wired_onnx
+from zoo.trained import TRAINED, trained_model
+
+_LIGHT = ("inception_v1", "inception_v2", "shufflenet", "squeezenet", "resnet50")
+NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
+    "wired": wired_onnx,
+    **{name: partial(light_model, name) for name in _LIGHT},
+    **{name: partial(trained_model, name) for name in TRAINED},
+}
+"""A randomly wired network, some of the onnx wheel with random weights, and trained ones."""
+_SMALL = partial(wired_onnx, nodes=6, channels=4, size=4)
+_RUNTIMES = ("onnxruntime", "openvino")
+
+
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
+    peers = [name for name in _RUNTIMES if importlib.util.find_spec(name) is not None]
+    for name in matching_names(only, tuple(NETWORKS)):
+        say(f"{name}: compiling and measuring")
+        make = _SMALL if name == SMALLEST else NETWORKS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{name}.onnx"
+            onnx.save(make(), path)
+            yield row_of(name, _run(path, ["single", *peers]))
+
+
+def _run(path: Path, peers: list[str]) -> dict[str, object]:
+    """Return what `heteroplace run` prints as JSON."""
+    words = ["run", str(path), "--compare", ",".join(peers), "--json", "--quiet"]
+    command = [sys.executable, "-m", "heteroplace.cli.main", *words]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        raise HeteroPlaceError(f"{path.stem}: {finished.stderr.strip()}")
+    value: dict[str, object] = json.loads(finished.stdout)
+    return value
+
+
+def row_of(name: str, value: Mapping[str, object]) -> dict[str, object]:
+    """Return the figures of one network; times in ms, all measured but `predicted_ms`.
+
+    `gain` is the time of the best single device over that of the plan. `possible` is the largest
+    gain that the lower bound allows, by prediction.
+    """
+    solution, compared = value["solution"], value["compared"]
+    assert isinstance(solution, dict) and isinstance(compared, list)
+    times = {each["name"].partition(",")[0]: each for each in compared}
+    single = times["the best single device"]
+    singles = solution["expected_singles_ns"]
+    row: dict[str, object] = {
+        "name": name,
+        "devices_used": solution["devices_used"],
+        "plan_ms": _ms(single["ours_ns"]),
+        "predicted_ms": _ms(solution["expected_ns"]),
+        "single_ms": _ms(single["peer_ns"]),
+        "gain": round(single["speedup"], 3),
+        "possible": None,
+        "others_cores": round(float(str(value["others_cores"])), 2),
+    }
+    if singles and solution["objective_bound_ns"]:
+        left = solution["objective_ns"] / solution["objective_bound_ns"]
+        row["possible"] = round(min(singles.values()) / solution["expected_ns"] * left, 3)
+    for runtime in _RUNTIMES:
+        peer = times.get(runtime)
+        row[f"{runtime}_ms"] = peer and _ms(peer["peer_ns"])
+        row[f"{runtime}_speedup"] = peer and round(peer["speedup"], 3)
+        row[f"{runtime}_precision"] = peer and (peer["precision"] or "f32")
+    return row
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Return the rows as text, and the geometric means of the gains."""
+    columns = {
+        "name": "network",
+        "devices_used": "devices used",
+        "single_ms": "best device",
+        "plan_ms": "plan",
+        "predicted_ms": "predicted",
+        "gain": "gain",
+        "possible": "possible",
+        "onnxruntime_ms": "onnxruntime",
+        "onnxruntime_speedup": "over it",
+        "openvino_ms": "OpenVINO",
+        "openvino_precision": "in",
+        "openvino_speedup": "over it",
+        "others_cores": "busy cores",
+    }
+    lines = [row_table(rows, columns, num_names=2)]
+    for key, what in (
+        ("gain", "the best single device"),
+        ("onnxruntime_speedup", "onnxruntime"),
+        ("openvino_speedup", "OpenVINO"),
+    ):
+        values = [float(str(row[key])) for row in rows if row[key] is not None]
+        if values:
+            lines.append(f"{geometric_mean(values):.2f}x as fast as {what} (geometric mean)")
+    return "\n".join(lines)
+
+
+def _ms(ns: float) -> float:
+    return round(ns / 1e6, 4)
