@@ -1,7 +1,5 @@
 """Place by costs that a function gives: a tenth of a nanosecond per operation, on each device."""
 
-import tvm
-
 import heteroplace
 from heteroplace.demo.networks import small_cnn
 from heteroplace.model.cost import Cost, build_table
@@ -13,8 +11,6 @@ def costs(graph, cluster):
 
 
 mod, params, _ = small_cnn()
-with tvm.transform.PassContext(opt_level=3):
-    executable = heteroplace.build(
-        mod, heteroplace.local_cluster(has_gpus=False), params=params, costs=costs
-    )
+cluster = heteroplace.local_cluster(has_gpus=False)
+executable = heteroplace.compile(mod, cluster, params=params, costs=costs)
 print(executable.summary(max_rows=3))

@@ -25,11 +25,11 @@ LAYERS = {
     "tvm_wheel": (0, 0),
     "errors": (0, 1),
     "argument_checks": (0, 2),
-    "options": (0, 2),
+    "options": (0, 3),
     "registry": (0, 2),
-    "option_types": (0, 3),
-    "model": (0, 2),
-    "files": (0, 3),
+    "option_types": (0, 4),
+    "model": (0, 3),
+    "files": (0, 4),
     "native": (1, 0),
     "tvm_import": (0, 0),
     "nvrtc": (1, 0),
@@ -40,6 +40,7 @@ LAYERS = {
     "simulate": (2, 0),
     "solve": (3, 0),
     "place_options": (3, 1),
+    "option_keywords": (3, 2),
     "questions": (3, 1),
     "written_files": (3, 1),
     "frontends": (3, 1),
@@ -57,6 +58,7 @@ LAYERS = {
     "pipeline": (8, 0),
     "hetero_place": (8, 1),
     "loading": (8, 2),
+    "compiling": (9, 0),
     "progress": (8, 1),
     "parts.hosts": (8, 9),
     "parts.kernels": (8, 9),
@@ -74,7 +76,7 @@ IN_LAYER_0 = {"msgspec"}
 LATE_IN_LAYER_0 = {"jsonschema", "networkx"}
 # Programs and the pass on top: they may use the public names of `heteroplace`, as users do.
 TOP_LAYER = 9
-NOT_IMPORTED = {"cli", "demo", "hetero_place", "loading"}
+NOT_IMPORTED = {"cli", "compiling", "demo", "hetero_place", "loading"}
 # The parts that bind C++ of their own: each in its folder `native`.
 BINDING_PARTS = {"parts.hosts", "parts.kernels", "parts.throughput"}
 # What the commands of parts share with all others.
@@ -118,6 +120,8 @@ class Import:
     """It stands inside a function."""
     dots: int
     """Leading dots of a relative import."""
+    is_for_types: bool = False
+    """It stands in a block that only type checkers read."""
 
     @property
     def root(self) -> str:
@@ -135,19 +139,20 @@ def is_import_call(call: ast.Call) -> bool:
 def read_imports(tree: ast.Module) -> Iterator[Import]:
     """Yield the imports of a module, `importlib.import_module("name")` included."""
 
-    def visit(node: ast.AST, is_late: bool) -> Iterator[Import]:
+    def visit(node: ast.AST, is_late: bool, is_for_types: bool = False) -> Iterator[Import]:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(alias.name, node.lineno, is_late, 0)
+                yield Import(alias.name, node.lineno, is_late, 0, is_for_types)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}" if node.module else alias.name
-                yield Import(name, node.lineno, is_late, node.level)
+                yield Import(name, node.lineno, is_late, node.level, is_for_types)
         elif isinstance(node, ast.Call) and is_import_call(node):
             yield Import(ast.literal_eval(node.args[0]), node.lineno, is_late, 0)
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        is_typing = isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
         for child in ast.iter_child_nodes(node):
-            yield from visit(child, is_late or is_function)
+            yield from visit(child, is_late or is_function, is_for_types or is_typing)
 
     yield from visit(tree, False)
 
@@ -213,7 +218,7 @@ def faults_of(part: str, found: Import) -> Iterator[str]:
     is_standard = found.root in sys.stdlib_module_names
     if found.root == "tvm" and layer[0] not in TVM_LAYERS:
         yield f"layer {layer[0]} imports tvm"
-    is_view = found.is_late and found.root in LATE_IN_LAYER_0
+    is_view = found.is_for_types or (found.is_late and found.root in LATE_IN_LAYER_0)
     if layer[0] == 0 and not (is_standard or is_view or found.root in IN_LAYER_0):
         yield f"layer 0 imports {found.root}, which is not in the standard library"
     if found.is_late and found.root not in LATE_IMPORTS:
@@ -250,11 +255,23 @@ def files_that_import_a_part(package: Path) -> dict[str, set[str]]:
     for path in sorted(package.rglob("*.py")):
         inner = path.relative_to(package)
         tree = ast.parse(path.read_text())
+        if inner.as_posix() == "__init__.py":
+            tree = without_typing(tree)
         names = {each.name for each in (*read_imports(tree), *read_entries(tree))}
         parts = {name for name in names if name.startswith("heteroplace.parts.")}
         if parts and inner.parts[0] != "parts":
             registries[inner.as_posix()] = parts
     return registries
+
+
+def without_typing(tree: ast.Module) -> ast.Module:
+    """Return a module without what type checkers alone read: the types of its public names."""
+    body = [
+        line
+        for line in tree.body
+        if not (isinstance(line, ast.If) and getattr(line.test, "id", "") == "TYPE_CHECKING")
+    ]
+    return ast.Module(body, [])
 
 
 def test_the_core_imports_no_part() -> None:
@@ -269,12 +286,15 @@ def test_the_core_imports_no_part() -> None:
         ("solve/x.py", "X = 'heteroplace.parts.throughput.split.module_bound'", True),
         ("run/x.py", "X = 'heteroplace.parts.kernels.cpu_provider:CPU'", True),
         ("run/x.py", "from heteroplace.registry import load_plugins", False),
+        ("__init__.py", "if TYPE_CHECKING:\n    from heteroplace.parts import onnx", False),
+        ("__init__.py", "from heteroplace.parts import onnx", True),
+        ("run/x.py", "if TYPE_CHECKING:\n    from heteroplace.parts import onnx", True),
         ("parts/onnx/x.py", "from heteroplace.parts.kernels import cpu_provider", False),
     ],
 )
 def test_an_import_of_a_part_is_seen(tmp_path: Path, file: str, text: str, is_fault: bool) -> None:
     path = tmp_path / file
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     assert set(files_that_import_a_part(tmp_path)) == ({file} if is_fault else set())
 
@@ -289,6 +309,8 @@ def test_the_package_is_found() -> None:
     [
         ("model/plan.py", "from heteroplace.solve import milp", "model (layer 0) imports solve"),
         ("errors.py", "import heteroplace.model.plan", "errors (layer 0) imports model"),
+        ("model/plan.py", "if TYPE_CHECKING:\n  import matplotlib", None),
+        ("model/plan.py", "import matplotlib", "matplotlib, which is not in the standard library"),
         ("coarsen/topo.py", "from heteroplace import costs", "coarsen (layer 2) imports costs"),
         ("costs/links.py", "from heteroplace import _core", "only native imports _core"),
         ("costs/links.py", "from heteroplace._core import f", "only native imports _core"),

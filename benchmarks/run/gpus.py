@@ -247,10 +247,14 @@ def build_products(
         say(f"left out: {PRODUCTS}: {err}")
         return None
     say(f"measuring and compiling for {PRODUCTS}")
-    options = {"pin": {"*": gpu}, "cublas": "float32", "store": "off", "solver": "heft"}
     with in_pass_context():
-        executable: Executable = build(model.mod, cluster, model.params, **options)
-    return executable
+        return build(
+            *(model.mod, cluster, model.params),
+            pin={"*": gpu},
+            cublas="float32",
+            store="off",
+            solver="heft",
+        )
 
 
 def row_of(

@@ -15,8 +15,8 @@ _WHOLE = ("costs", "files", "machine", "measure", "model", "questions", "report"
           "simulate")  # fmt: skip
 """Folders whose modules are all told, with those below them."""
 _MODULES = {
-    "": ("errors", "frontends", "hetero_place", "loading", "options", "place_options", "registry",
-         "stats", "tvm_bridge"),
+    "": ("compiling", "errors", "frontends", "hetero_place", "loading", "option_keywords",
+         "options", "place_options", "registry", "stats", "tvm_bridge"),
     "demo": ("networks",),
     "lower": ("executable", "kernel_provider"),
     "coarsen": ("breakpoints", "coarse", "fusion_rules", "topo"),

@@ -13,16 +13,35 @@ import sys
 from importlib import import_module
 
 TYPE_CHECKING = False  # as `typing` has it
-if TYPE_CHECKING:
-    from typing import Any
-
+if TYPE_CHECKING:  # what type checkers and editors read; each name is loaded at its first use
+    from heteroplace.compiling import compile, place
     from heteroplace.errors import HeteroPlaceError
     from heteroplace.files.cluster_file import load_cluster, save_cluster
+    from heteroplace.files.solution_file import load_solution
+    from heteroplace.hetero_place import HeteroPlace, build
+    from heteroplace.loading import load
+    from heteroplace.lower.executable import Executable
     from heteroplace.machine.local import local_cluster
     from heteroplace.model.cluster import Cluster, Device, Link, Memory
     from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
     from heteroplace.model.plan import Plan
+    from heteroplace.model.solution import Solution
     from heteroplace.model.timeline import Timeline
+    from heteroplace.parts import onnx as frontend
+    from heteroplace.parts.kernels.tuned.tuner import tune
+    from heteroplace.parts.parallel.sharding.shard_api import Shard, shard
+    from heteroplace.parts.routing.find.find_routers import FindRouters
+    from heteroplace.parts.routing.relay import public as routing
+    from heteroplace.parts.routing.relay.dense import DenseMasked
+    from heteroplace.parts.routing.relay.passes import (
+        ChooseCapacities,
+        PlaceBranches,
+        PreloadWeights,
+        Specialise,
+        SpeculateRoutes,
+    )
+    from heteroplace.relay.annotate.annotation_reader import read_solution
+    from heteroplace.run.executor import Executor
 
 __version__ = "0.1.0"
 
@@ -32,8 +51,10 @@ _WITHOUT_TVM = {
     **dict.fromkeys(("Cluster", "Device", "Link", "Memory"), "heteroplace.model.cluster"),
     **dict.fromkeys(("Task", "TaskGraph", "TaskGraphBuilder"), "heteroplace.model.graph"),
     "Plan": "heteroplace.model.plan",
+    "Solution": "heteroplace.model.solution",
     "Timeline": "heteroplace.model.timeline",
     **dict.fromkeys(("load_cluster", "save_cluster"), "heteroplace.files.cluster_file"),
+    "load_solution": "heteroplace.files.solution_file",
     "local_cluster": "heteroplace.machine.local",
     "HeteroPlaceError": "heteroplace.errors",
 }
@@ -43,7 +64,10 @@ _NEEDS_TVM = {
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
     "build": "heteroplace.hetero_place",
+    "compile": "heteroplace.compiling",
     "load": "heteroplace.loading",
+    "place": "heteroplace.compiling",
+    "read_solution": "heteroplace.relay.annotate.annotation_reader",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
 _PASSES_OF_PARTS = (
@@ -60,26 +84,46 @@ _OF_PARTS = (*_PASSES_OF_PARTS, "frontend", "routing", "shard", "tune")
 """Public names that parts define; the seam `public_names` of the registry has their entries."""
 
 __all__ = [
+    "ChooseCapacities",
     "Cluster",
+    "DenseMasked",
     "Device",
+    "Executable",
+    "Executor",
+    "FindRouters",
+    "HeteroPlace",
     "HeteroPlaceError",
     "Link",
     "Memory",
+    "PlaceBranches",
     "Plan",
+    "PreloadWeights",
+    "Shard",
+    "Solution",
+    "Specialise",
+    "SpeculateRoutes",
     "Task",
     "TaskGraph",
     "TaskGraphBuilder",
     "Timeline",
+    "build",
+    "compile",
+    "frontend",
+    "load",
     "load_cluster",
+    "load_solution",
     "local_cluster",
+    "place",
+    "read_solution",
+    "routing",
     "save_cluster",
-    *_NEEDS_TVM,
-    *_OF_PARTS,
+    "shard",
+    "tune",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a part when it is asked for; say how to get TVM if it needs one and there is none."""
+def _load(name: str) -> object:
+    """Load a public name at its first use; say how to get TVM if it needs one and there is none."""
     if name in _WITHOUT_TVM:
         globals()[name] = getattr(import_module(_WITHOUT_TVM[name]), name)
         return globals()[name]
@@ -91,11 +135,24 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_NEEDS_TVM[name]), name)
 
 
+if not TYPE_CHECKING:  # a checker would take any name for one of the package
+    __getattr__ = _load
+
+
+def __dir__() -> list[str]:
+    """Return the public names that can be loaded here: completion loads what it lists."""
+    names = {name for name in globals() if name.startswith("__")} | set(_WITHOUT_TVM)
+    if import_module(_TVM_BRIDGE).have_tvm():
+        registered = import_module(_REGISTRY).plugins("public_names")
+        names.update(_NEEDS_TVM, (name for name in _OF_PARTS if name in registered))
+    return sorted(names)
+
+
 class _TVMHooks:
     """A finder that finds nothing: it adds the hooks of `tvm_hooks.py` when TVM is imported."""
 
     @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "tvm":
             sys.meta_path.remove(_TVMHooks)
             _add_tvm_hooks()
@@ -103,7 +160,7 @@ class _TVMHooks:
 
 def _add_tvm_hooks() -> None:
     names = ("HeteroPlace", *_PASSES_OF_PARTS)
-    import_module(_TVM_HOOKS).add_tvm_hooks(names, __getattr__)
+    import_module(_TVM_HOOKS).add_tvm_hooks(names, _load)
 
 
 if "tvm" in sys.modules:

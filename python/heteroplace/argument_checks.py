@@ -1,11 +1,18 @@
-"""Arguments of public functions -> an error that says what is expected, where a type is wrong."""
+"""Arguments of public functions -> an error that says what is expected, where a type is wrong.
+
+`did_you_mean` names what a misspelt name may stand for.
+"""
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from heteroplace.errors import HeteroPlaceError
+
+_MAX_SHOWN = 60
 
 
 def check_type(
@@ -68,3 +75,19 @@ def check_sequence(
     assert isinstance(value, Sequence)
     for index, one in enumerate(value):
         check_type(f"{name}[{index}]", one, item, expected, error)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return "; did you mean NEAREST?" or "" where nothing is near; small letters are as capitals.
+
+    >>> did_you_mean("CONV", ["conv", "relu"])
+    '; did you mean "conv"?'
+    """
+    by_small = {one.casefold(): one for one in reversed(list(names))}
+    nearest = difflib.get_close_matches(name.casefold(), list(reversed(by_small)), n=1, cutoff=0.6)
+    return f"; did you mean {_quoted(by_small[nearest[0]])}?" if nearest else ""
+
+
+def _quoted(name: str) -> str:
+    text = json.dumps(name, ensure_ascii=False)
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."

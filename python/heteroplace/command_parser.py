@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from heteroplace.files.faults import did_you_mean
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.terminal import listed
 from heteroplace.written_files import overwriting
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from heteroplace.errors import MissingPackageError
+from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.model.solution import Solution
 from heteroplace.registry import load_plugins
 
@@ -44,9 +44,12 @@ class Frontend(Protocol):
     def check_installed(self) -> None:
         """Raise MissingPackageError if a package that reads the format is missing."""
 
+    def reads(self, model: object) -> bool:
+        """Return whether this is a model in memory that `import_file` takes."""
+
     def import_file(
         self,
-        path: Path,
+        model: object,
         *,
         shapes: Mapping[str, Sequence[int]],
         values: Mapping[str, Any] | None = None,
@@ -54,10 +57,12 @@ class Frontend(Protocol):
         is_any_batch: bool = False,
         keeps_weights: bool = False,
     ) -> Imported:
-        """Import a file.
+        """Import a model.
 
         Parameters
         ----------
+        model
+            The path of a file, or a model in memory that `reads` accepts.
         shapes
             Sizes of inputs that the file leaves free; with `batch` a first one may be -1.
         values
@@ -85,7 +90,7 @@ class Frontend(Protocol):
         `shapes` fixes those of its inputs, but for a size of -1. Empty if the file cannot be read.
         """
 
-    def has_free_batch(self, path: Path, shapes: Mapping[str, Sequence[int]]) -> bool:
+    def has_free_batch(self, model: object, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Return whether inputs leave the number of their rows free."""
 
     def fixed_by_arrays(
@@ -99,8 +104,8 @@ class Frontend(Protocol):
     def weight_files(self, path: Path) -> Sequence[str]:
         """Return the files with weights that a file refers to, relative to its folder."""
 
-    def read_devices(self, path: Path) -> Mapping[str, str]:
-        """Return the device of each node that the file annotates with one, by the node's name."""
+    def read_devices(self, model: object) -> Mapping[str, str]:
+        """Return the device of each node that the model annotates with one, by the node's name."""
 
     def check_annotatable(self, path: Path, output: str) -> None:
         """Raise FrontendError, before any work, where `annotate` could not write the file."""
@@ -125,3 +130,23 @@ def frontend_of(path: str | Path) -> Frontend:
         )
     suffix = Path(path).suffix.lower()
     return next((each for each in frontends if suffix in each.suffixes), frontends[0])
+
+
+def frontend_of_object(model: object) -> Frontend:
+    """Return the front end that reads a model in memory.
+
+    Raises
+    ------
+    FrontendError
+        None reads it.
+    """
+    frontends: Mapping[str, Frontend] = load_plugins("frontends")
+    for frontend in frontends.values():
+        if frontend.reads(model):
+            return frontend
+    raise FrontendError(
+        f"model is of type {type(model).__name__}; expected the path of a model, a Relay module "
+        f"(tvm.IRModule), the result of heteroplace.frontend.from_onnx or from_torch, or a model "
+        f"in memory that a front end reads ({', '.join(frontends) or 'none is installed'}), such "
+        f"as an onnx.ModelProto"
+    )

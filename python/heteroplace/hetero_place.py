@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
@@ -27,9 +27,14 @@ from heteroplace.pipeline.module_contents import READ_SHARDED
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
 from heteroplace.relay.annotate.annotation_reader import is_sharded, read_solution
 from heteroplace.relay.annotate.requested_options import other_options
-from heteroplace.relay.opt_level import tell_default_level
+from heteroplace.relay.opt_level import default_opt_level
 from heteroplace.relay.parameters import check_module, check_params
 from heteroplace.tvm_bridge import pass_config
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from heteroplace.option_keywords import PlaceKeywords
 
 
 class _HeteroPlacePass:
@@ -51,7 +56,7 @@ class _HeteroPlacePass:
                 "module before that"
             )
         if placed is None:
-            return _place(mod, self._cluster, self._keywords, context).mod
+            return pipeline.annotate_network(mod, self._cluster, self._keywords).mod
         given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
         options, _ = read_options(given)
         cluster = with_max_memory(self._cluster, options.max_memory)
@@ -68,21 +73,11 @@ class _HeteroPlacePass:
         return mod
 
 
-def _place(
-    mod: tvm.IRModule,
-    cluster: Cluster,
-    keywords: Mapping[str, Any],
-    context: tvm.transform.PassContext,
-) -> pipeline.PlacedModule:
-    """Place a module without a plan by keywords and the options of a PassContext."""
-    given = pass_config(context, CONFIG_PREFIX) | dict(keywords)
-    options, limits = read_options(given)
-    tell_default_level(context)
-    return pipeline.place_module(mod, cluster, options, limits, given)
-
-
 def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
-    cluster: Cluster | str | os.PathLike[str], **options: Any
+    cluster: Cluster | str | os.PathLike[str],
+    *,
+    params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
+    **options: Unpack[PlaceKeywords],
 ) -> tvm.transform.ModulePass:
     """Place every op of a module on a device of `cluster`, to run as fast as can be.
 
@@ -91,6 +86,8 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     cluster
         A cluster, the path of a cluster file, the name of a ready-made one, or "local": the CPU
         and the GPUs of this machine.
+    params
+        Weights, if they are not bound into the module.
     options
         Those of `PlaceOptions` and `SolveOptions`, e.g. `solver`, `time_limit`, `pin`.
 
@@ -116,24 +113,25 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     --------
     >>> seq = tvm.transform.Sequential([relay.transform.HeteroPlace(cluster)])  # doctest: +SKIP
     """
-    read_options(options)  # wrong ones are told now, not when the pass runs
+    keywords = {"params": params, **options}
+    read_options(keywords)  # wrong ones are told now, not when the pass runs
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
     make = tvm.transform.module_pass(_HeteroPlacePass, opt_level=0, name="HeteroPlace")
-    return make(cluster, options)
+    return make(cluster, keywords)
 
 
 @interruptible
+@default_opt_level()
 def build(
     mod: tvm.IRModule,
     cluster: Cluster | str | os.PathLike[str] | None = None,
     params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
-    **options: Any,
+    **options: Unpack[PlaceKeywords],
 ) -> Executable:
     """Place a module, unless it is placed already, and compile it into one executable.
 
-    As with TVM's own passes, how far kernels are optimised is said by the PassContext around it:
-    `with tvm.transform.PassContext(opt_level=3):` for the fastest; without one it is 2.
+    Kernels are optimised at the level of the PassContext around the call; without one it is 3.
 
     Parameters
     ----------
@@ -198,7 +196,5 @@ def build(
     elif cluster is not None and is_placed:
         mod = HeteroPlace(cluster, params=params, **options)(mod)
     elif cluster is not None:
-        keywords = {"params": params, **options}
-        placed = _place(mod, cluster, keywords, tvm.transform.PassContext.current())
-        return pipeline.build_module(placed.mod, verify, attached=placed.solution)
+        return pipeline.compile_network(mod, cluster, {"params": params, **options})
     return pipeline.build_module(mod, verify)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ from heteroplace.relay.source_child import check_ends_nothing
 from heteroplace.run.executor import Executor
 from heteroplace.run.transport import RankOptions, host_transport
 
+if TYPE_CHECKING:
+    from heteroplace.option_keywords import ReplanKeywords
+
 ON_MISSING = ("error", "replan")
 """What to do where a device of a file's plan, or what its code needs of one, is not here."""
 
@@ -42,10 +45,10 @@ def load(
     helping: bool | None = None,
     trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
     on_missing: str = "error",
-    place_options: Mapping[str, Any] | None = None,
+    place_options: ReplanKeywords | None = None,
     cuda_graphs: bool = False,
     cuda_words: bool = True,
-    comm: Any = None,
+    comm: object = None,
     hosts: Sequence[str] = (),
     silence_s: float = 30.0,
 ) -> Executor:

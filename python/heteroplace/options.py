@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import HeteroPlaceError
 
 T = TypeVar("T")
@@ -123,7 +124,9 @@ def by_attribute(
     }
     unknown = [name for name in given if name not in owner_of]
     if unknown:
-        raise error(f"{owner} has no option {', '.join(unknown)}; it has: {', '.join(owner_of)}")
+        near = did_you_mean(unknown[0], owner_of)
+        it_has = f"{near} It has" if near else "; it has"
+        raise error(f"{owner} has no option {', '.join(unknown)}{it_has}: {', '.join(owner_of)}")
     values: list[dict[str, Any]] = [{} for _ in classes]
     for name, value in given.items():
         index, entry = owner_of[name]

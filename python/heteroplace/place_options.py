@@ -160,7 +160,7 @@ class PlaceOptions:
     exclude: Sequence[str] = option(
         (), "device that must not be used", metavar="DEVICE", join=tuple
     )
-    inputs: Mapping[str, Any] | str | os.PathLike[str] | None = option(
+    inputs: Mapping[str, object] | str | os.PathLike[str] | None = option(
         None,
         "arrays by the name of an input (a file of numpy), with which kernels are measured; "
         "default: made-up ones that are legal for the ops that read them",

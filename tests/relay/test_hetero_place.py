@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -43,18 +42,6 @@ def test_it_is_a_pass_beside_tvms_own(placed: tvm.IRModule) -> None:
     solution = read_solution(placed)
     check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
     assert 0 < solution.bound_ns <= solution.predicted_ns
-
-
-@pytest.mark.parametrize("level", [None, 0, 3])
-def test_a_level_that_nobody_chose_is_told(
-    level: int | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    context = nullcontext() if level is None else tvm.transform.PassContext(opt_level=level)
-    with context:
-        relay.transform.HeteroPlace(cpu_cluster(), **FAST)(two_branches())
-    told = [record.message for record in caplog.records if "opt_level" in record.message]
-    assert len(told) == (level is None)
-    assert all("tvm.transform.PassContext(opt_level=3)" in message for message in told)
 
 
 @pytest.mark.costly

@@ -239,6 +239,19 @@ def test_a_recording_may_end_before_its_calls(model: Path) -> None:
     assert on_ranks(model, work) == [None, None]
 
 
+def test_a_block_ends_the_job_and_its_fault_is_raised_on_all_ranks(model: Path) -> None:
+    def work(executor: RankedExecutor, fault: Exception | None = None) -> None:
+        with executor:
+            if not executor.is_feeding:
+                executor.serve()
+            elif fault is not None:
+                raise fault
+
+    assert on_ranks(model, work) == [None, None]
+    feeding, serving = on_ranks(model, lambda rank: work(rank, ValueError("wrong input")))
+    assert isinstance(feeding, ValueError) and "wrong input" in str(serving)
+
+
 def test_timed_calls_are_told_apart_from_those_beside_them(model: Path) -> None:
     x = values()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +102,31 @@ def test_loading_is_logged(caplog) -> None:
     with caplog.at_level(logging.INFO, "heteroplace"):
         hp.Executor(written_randomly(fire_modules(), cpu_cluster(), 2))
     assert any(message.startswith("loaded from memory: queues ") for message in caplog.messages)
+
+
+def test_a_trace_shows_its_calls(executor: hp.Executor, trace: Trace) -> None:
+    text = repr(trace)
+    assert text.startswith(f"<Trace: {_CALLS} calls on {len(trace.busy)} queues in ")
+    assert repr(executor.trace()) == "<Trace: nothing recorded yet>"
+    assert text[1:-1] in trace._repr_html_()
+    page = ElementTree.fromstring(f"<div>{trace._repr_html_()}</div>")
+    assert [each.tag.endswith("}svg") for each in page.iter()].count(True) == 1
+    assert "svg" not in executor.trace()._repr_html_()
+
+
+def test_a_trace_is_drawn_with_the_bars_of_its_events(trace: Trace) -> None:
+    pytest.importorskip("matplotlib")
+    (axes,) = trace.plot().axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [u.queue for u in trace.busy]
+    events = trace.events
+    own = events[(events["core"] < 0) & (events["is_done"] == 1)]
+    begin = own["start_ns"].min()
+    for queue, rows in enumerate(axes.collections):
+        lane = own[own["queue"] == queue]
+        starts = sorted(path.vertices[:, 0].min() for path in rows.get_paths())
+        np.testing.assert_allclose(starts, sorted((lane["start_ns"] - begin) / 1e6), atol=1e-9)
+
+
+def test_a_trace_that_holds_nothing_is_not_drawn(executor: hp.Executor) -> None:
+    with pytest.raises(ExecutionError, match="the trace holds nothing yet"):
+        executor.trace().plot()

@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import GraphError
-from heteroplace.files.faults import did_you_mean
 from heteroplace.files.fields.kind_keys import GRAPH_FORMS
 from heteroplace.files.published.published_graph import load_published
 from heteroplace.model.cluster import Cluster

@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 import heteroplace
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.cli.models.model_cache import cache_folder
 from heteroplace.cli.shared import Parsers, add_command, add_json, show
 from heteroplace.command_parser import START
@@ -28,7 +29,6 @@ from heteroplace.errors import (
     cause_of,
     error_types,
 )
-from heteroplace.files.faults import did_you_mean
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.gpu import has_nvidia_driver, read_gpus
 from heteroplace.model.units import format_bytes

@@ -48,6 +48,7 @@ from heteroplace.place_options import (
     PlaceOptions,
     check_gain,
     check_options,
+    read_options,
 )
 from heteroplace.progress import ProgressLine
 from heteroplace.report.headline import solution_headline
@@ -181,9 +182,9 @@ def _run_model(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     names = (*GRAPH_OPTIONS, *MODEL_OPTIONS, "costs")
     given = read_arguments(PlaceOptions, arguments, renamed=MODEL_RENAMED, names=names)
+    given |= read_arguments(SolveOptions, arguments, renamed=RENAMED)
     record = SolverRecord()
-    limits = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
-    check_options(PlaceOptions(**given), limits)
+    read_options(given)  # wrong ones are told before anything slow
     check_model(model)
     builder = importlib.import_module(BUILDER)
     if arguments.annotate_onnx:
@@ -193,8 +194,7 @@ def _run_model(arguments: argparse.Namespace) -> None:
             model,
             input_sizes(arguments),
             open_cluster(arguments.cluster or LOCAL),
-            given,
-            limits,
+            {**given, "solver_progress": record},
             say,
             is_annotated=not arguments.ignore_annotations,
         )

@@ -6,12 +6,12 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.cli.shared import Parsers, add_command, check_kind, print_json
 from heteroplace.command_parser import ASK
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster_file import cluster_from_json
 from heteroplace.files.costs_file import NamedCost, named_costs_from_json
-from heteroplace.files.faults import did_you_mean
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph_file import graph_from_json, load_graph
 from heteroplace.files.plan_file import plan_from_json

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from heteroplace.argument_checks import check_path, check_type
+from heteroplace.argument_checks import check_path, check_type, did_you_mean
 from heteroplace.errors import ClusterError
-from heteroplace.files.faults import Faults, JsonPath, did_you_mean
+from heteroplace.files.faults import Faults, JsonPath
 from heteroplace.files.fields.cluster_fields import (
     SCHEMA_VERSION,
     ClusterFile,

@@ -6,7 +6,6 @@ that span records.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.fields.fields import Json
 from heteroplace.model.units import IN_63_BITS, MAX_INTEGER
@@ -239,17 +239,6 @@ def show(value: object) -> str:
     except RecursionError:  # It was read at less depth of calls than it is written at.
         return "something nested deeply"
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return "; did you mean NEAREST?" or "" where nothing is near; small letters are as capitals.
-
-    >>> did_you_mean("CONV", ["conv", "relu"])
-    '; did you mean "conv"?'
-    """
-    by_small = {one.casefold(): one for one in reversed(list(names))}
-    nearest = difflib.get_close_matches(name.casefold(), list(reversed(by_small)), n=1, cutoff=0.6)
-    return f"; did you mean {show(by_small[nearest[0]])}?" if nearest else ""
 
 
 def path_text(path: JsonPath) -> str:

@@ -18,8 +18,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.faults import Faults, did_you_mean, note_form_faults
+from heteroplace.files.faults import Faults, note_form_faults
 from heteroplace.files.fields.kind_keys import other_kind
 from heteroplace.files.output import write_text
 

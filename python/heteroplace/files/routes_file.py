@@ -22,8 +22,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import RoutingError
-from heteroplace.files.faults import did_you_mean, show
+from heteroplace.files.faults import show
 from heteroplace.files.fields.fields import Name, PositiveCount, Text
 from heteroplace.files.output import naming, replacing
 from heteroplace.files.reader import parse_json, read_struct

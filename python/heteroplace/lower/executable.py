@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _SUMMARY = "heteroplace.report.summary:summary_text"
 _WRITE_REPORT = "heteroplace.solve.solve_report:write_report"
+_REPR = "heteroplace.questions.short_texts:solution_repr"
+_HTML = "heteroplace.questions.value_pages:program_html"
 _MEASURED = "heteroplace.report.html.content:Measured"
 """Loaded when a text or a page is made of a solution."""
 _WRITE_ARTIFACT = "heteroplace.lower.artifact:write_artifact"
@@ -62,6 +64,16 @@ class Executable:
     """Puts the weights into one array when it is first called; executables may share them."""
     source: Source | None = None
     """The Relay module of the kernels; None: it is not known."""
+
+    def __repr__(self) -> str:
+        text: str = load_entry(_REPR)(self.solution, "Executable")
+        return text
+
+    def _repr_html_(self) -> str:
+        """Return inputs, outputs and the plan for a notebook."""
+        ports = self.manifest.inputs, self.manifest.outputs
+        page: str = load_entry(_HTML)(self.solution, repr(self), *ports)
+        return page
 
     @property
     def blob(self) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 `Solution` has a method for each question. Finding the answers needs solvers and simulators, which
 lie above this layer (`heteroplace.questions`); they are looked up by name when something is asked.
+So are the short texts and the pictures of other values.
 """
 
 from __future__ import annotations
@@ -11,20 +12,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heteroplace.entries import load_entry
-from heteroplace.model.cluster import Cluster
 
 if TYPE_CHECKING:
+    from heteroplace.model.cluster import Cluster
     from heteroplace.model.solution import Solution
 
 _QUESTIONS = {
     "explain": "heteroplace.questions.explain:explain",
     "diff": "heteroplace.questions.diff:diff",
     "html": "heteroplace.questions.notebook:html",
+    "plot": "heteroplace.questions.pictures:plot",
+    "report": "heteroplace.questions.files:report",
+    "repr": "heteroplace.questions.short_texts:solution_repr",
     "save": "heteroplace.questions.files:save",
     "text": "heteroplace.questions.texts:text_of",
     "timeline": "heteroplace.simulate.simulator:timeline_of",
     "trace": "heteroplace.questions.files:trace",
     "what_if": "heteroplace.questions.what_if:what_if",
+    "cluster_html": "heteroplace.questions.value_pages:cluster_html",
+    "cluster_repr": "heteroplace.questions.short_texts:cluster_repr",
+    "plan_html": "heteroplace.questions.value_pages:plan_html",
+    "plan_repr": "heteroplace.questions.short_texts:plan_repr",
+    "timeline_html": "heteroplace.questions.value_pages:timeline_html",
+    "timeline_plot": "heteroplace.questions.pictures:plot_timeline",
+    "timeline_repr": "heteroplace.questions.short_texts:timeline_repr",
 }
 """What answers each; a new question is one more line."""
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from heteroplace.errors import ClusterError
+from heteroplace.model.answers import answerer
 from heteroplace.model.hosts import devices_apart, memory_hosts
 from heteroplace.model.identity import DeviceIdentity
 from heteroplace.model.memory_use.occupancy import Occupancy
@@ -158,6 +159,13 @@ class Cluster:
         faults = list(_faults(self))
         if faults:
             raise ClusterError(f"cluster {self.name!r}: {listed(faults, '; ')}")
+
+    def __repr__(self) -> str:
+        return str(answerer("cluster_repr")(self))
+
+    def _repr_html_(self) -> str:
+        """Return devices, memories and links as tables for a notebook."""
+        return str(answerer("cluster_html")(self))
 
     @cached_property
     def identities(self) -> tuple[DeviceIdentity, ...]:

@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from heteroplace.model.answers import answerer
+
 WHEN = ("active", "predicted", "missed")
 """When a guarded step is made: the branch has a load; a prediction said, before the router did,
 that it will have one; it has one, and the prediction did not say so."""
@@ -134,6 +136,13 @@ class Plan:
     weights_budget: int | None = None
     """Most bytes that the weights of branches take at any time in each memory where branches run;
     None: as many as there are."""
+
+    def __repr__(self) -> str:
+        return str(answerer("plan_repr")(self))
+
+    def _repr_html_(self) -> str:
+        """Return how much each device does, as a table for a notebook."""
+        return str(answerer("plan_html")(self))
 
     def placement(self, num_tasks: int) -> tuple[int, ...]:
         """Return the device id of each task; -1 where the plan does not run it.

@@ -6,10 +6,12 @@ This is what travels with an annotated module and inside a compiled file.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.model.answers import PlanDiff, TaskAnswer, WhatIf, answerer
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
@@ -19,6 +21,9 @@ from heteroplace.model.implementations import base_names
 from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.routed.speculation import PlannedPrediction
 from heteroplace.model.timeline import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,32 @@ class RunTime:
     """A tenth of all runs are quicker."""
     high_ns: int
     """A tenth of all runs are slower."""
+
+
+class DeviceNames(Mapping[str, str]):
+    """A read-only map from names of tasks and layers to names of devices."""
+
+    def __init__(self, devices: Mapping[str, str]) -> None:
+        self._devices = dict(devices)
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            return self._devices[name]
+        except KeyError:
+            near = did_you_mean(str(name), self._devices)
+            raise KeyError(f"no task or layer is called {name!r}{near}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._devices
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._devices)
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __repr__(self) -> str:
+        return repr(self._devices)
 
 
 @dataclass(frozen=True)
@@ -165,14 +196,22 @@ class Solution:
         difference: PlanDiff = answerer("diff")(self, other)
         return difference
 
-    def what_if(self, **changes: Any) -> WhatIf:
+    def what_if(
+        self,
+        *,
+        add_device: Mapping[str, str] | None = None,
+        drop_device: Sequence[str] = (),
+        scale_link: Mapping[str, float] | None = None,
+        memory: Mapping[str, str | int] | None = None,
+        batch: int | None = None,
+        solve: bool = False,
+        solver: str = "auto",
+        options: object = None,
+    ) -> WhatIf:
         """Say what the plan would take on another cluster, and what a new plan would.
 
-        Parameters
-        ----------
-        changes
-            As of `heteroplace.questions.what_if.what_if`: add_device, drop_device, scale_link,
-            memory, batch; solve, solver, options.
+        The parameters are those of `heteroplace.questions.what_if.what_if`; `options` are
+        `SolveOptions`.
 
         Raises
         ------
@@ -183,7 +222,17 @@ class Solution:
         --------
         >>> solution.what_if(add_device={"gpu1": "gpu0"}, solve=True)  # doctest: +SKIP
         """
-        answer: WhatIf = answerer("what_if")(self, **changes)
+        answer: WhatIf = answerer("what_if")(
+            self,
+            add_device=add_device,
+            drop_device=drop_device,
+            scale_link=scale_link,
+            memory=memory,
+            batch=batch,
+            solve=solve,
+            solver=solver,
+            options=options,
+        )
         return answer
 
     def layers(self) -> dict[str, str]:
@@ -208,9 +257,70 @@ class Solution:
             layer_of |= dict.fromkeys(layers if is_whole else (task.name,), device)
         return layer_of
 
+    @cached_property
+    def placement(self) -> Mapping[str, str]:
+        """The device of each task, and of each layer of the imported model, by name; read-only.
+
+        Several devices that share a task or a layer are joined, as in "cpu.0+gpu0". A layer with
+        the name of a task is left out: the name means the task.
+        """
+        names = base_names(self.cluster)
+        ids_of_tasks = self.plan.devices_of_tasks(len(self.graph.tasks))
+        tasks = {
+            task.name: dict.fromkeys(names[device] for device in ids)
+            for task, ids in zip(self.graph.tasks, ids_of_tasks, strict=True)
+        }
+        layers: dict[str, dict[str, None]] = {}
+        for task in self.graph.tasks:
+            for layer in layers_of(task):
+                layers.setdefault(layer, {}).update(tasks[task.name])
+        devices = {**layers, **tasks}
+        return DeviceNames({name: "+".join(used) for name, used in devices.items()})
+
+    def __repr__(self) -> str:
+        return str(answerer("repr")(self))
+
     def _repr_html_(self) -> str:
-        """Return the headline and tables for a notebook."""
+        """Return the headline, the timeline as a picture, and tables for a notebook."""
         return str(answerer("html")(self))
+
+    def plot(self) -> Figure:
+        """Return a figure of matplotlib: the simulated timeline, a row for each device and channel.
+
+        Raises
+        ------
+        MissingPackageError
+            matplotlib is not installed.
+
+        Examples
+        --------
+        >>> solution.plot().savefig("timeline.png")  # doctest: +SKIP
+        """
+        figure: Figure = answerer("plot")(self)
+        return figure
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        measured: Timeline | None = None,
+        command: str = "",
+    ) -> None:
+        """Write one HTML page that shows the plan: times, reasons, and what moving tasks costs.
+
+        Parameters
+        ----------
+        measured
+            A measured timeline, such as `Executor.timeline()`; None: the plan was not run.
+        command
+            What makes the page again.
+
+        Raises
+        ------
+        OSError
+            The folder does not exist or cannot be written to.
+        """
+        answerer("report")(self, path, measured=measured, command=command)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan with all it refers to: every command and `plan_in` take the file."""

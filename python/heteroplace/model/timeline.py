@@ -6,6 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+from heteroplace.model.answers import answerer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,24 @@ class Timeline:
     `heteroplace.model.memory_use.memory`, which limits plans; empty: not known."""
     peaks: tuple[Peak, ...] = ()
     """For each memory when `peak_bytes` is reached; empty: not known."""
+
+    def __repr__(self) -> str:
+        return str(answerer("timeline_repr")(self))
+
+    def _repr_html_(self) -> str:
+        """Return the timeline as a picture for a notebook."""
+        return str(answerer("timeline_html")(self))
+
+    def plot(self) -> Figure:
+        """Return a figure of matplotlib with a row for each device and channel.
+
+        Raises
+        ------
+        MissingPackageError
+            matplotlib is not installed.
+        """
+        figure: Figure = answerer("timeline_plot")(self)
+        return figure
 
     @cached_property
     def step_times(self) -> Mapping[int, tuple[int, int]]:

@@ -10,18 +10,28 @@ call these functions and repeat none of them.
 
 from heteroplace.pipeline.build_stages import annotate, build, build_module
 from heteroplace.pipeline.core_stages import CostedNetwork, compile, cost, prepare, solve
-from heteroplace.pipeline.place_stages import PlacedModule, place, place_module
+from heteroplace.pipeline.place_stages import (
+    PlacedModule,
+    annotate_network,
+    compile_network,
+    place,
+    place_module,
+    place_network,
+)
 
 __all__ = [
     "CostedNetwork",
     "PlacedModule",
     "annotate",
+    "annotate_network",
     "build",
     "build_module",
     "compile",
+    "compile_network",
     "cost",
     "place",
     "place_module",
+    "place_network",
     "prepare",
     "solve",
 ]

@@ -1,4 +1,6 @@
-"""A Relay module, a cluster and options -> the module's plan, stage by stage.
+"""A Relay module, a cluster and options -> the module's plan, stage by stage; or its executable.
+
+The pass, `heteroplace.place`, `heteroplace.compile` and the commands call the same functions here.
 
 README.md says why the stages have this order.
 """
@@ -13,6 +15,7 @@ import tvm
 
 from heteroplace.entries import load_entry
 from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.lower.executable import Executable
 from heteroplace.lower.kernel_provider import with_held_weights
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.example_inputs import read_examples
@@ -21,15 +24,24 @@ from heteroplace.model.cost import batches_of
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import core_stages
-from heteroplace.pipeline.build_stages import annotate_as, check_verifier
+from heteroplace.pipeline.build_stages import annotate_as, build_module, check_verifier
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
 from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
-from heteroplace.place_options import PlaceOptions, check_gain, check_options, demanded_graph
+from heteroplace.place_options import (
+    CONFIG_PREFIX,
+    PlaceOptions,
+    check_gain,
+    check_options,
+    demanded_graph,
+    read_options,
+)
 from heteroplace.relay.annotate.requested_options import with_requested_options
+from heteroplace.relay.opt_level import default_opt_level, warn_of_low_level
 from heteroplace.relay.targets import with_stock_kernels
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.stage_log import StageLog
+from heteroplace.tvm_bridge import pass_config
 
 _READ_PLAN_IN = "heteroplace.solve.plan_in:read_plan_in"
 _NUM_ITEMS = "heteroplace.solve.judge:num_items"
@@ -145,6 +157,58 @@ def place_module(
     with log.timed("annotate", "Write the plan and its kernels into the module."):
         placed = annotate_as(mod, compiled, solution, options.verify)
     return PlacedModule(with_requested_options(placed, given), solution)
+
+
+@default_opt_level()
+def place_network(mod: tvm.IRModule, cluster: Cluster, keywords: Mapping[str, Any]) -> Solution:
+    """Return the plan of a module that carries none; compile only what is measured.
+
+    Parameters
+    ----------
+    keywords
+        Those of `HeteroPlace`; they replace options of the PassContext.
+
+    Raises
+    ------
+    HeteroPlaceError
+        See `pipeline.place`.
+    """
+    _, solution = place(mod, cluster, *read_options(_requested(keywords)))
+    return solution
+
+
+@default_opt_level()
+def annotate_network(
+    mod: tvm.IRModule, cluster: Cluster, keywords: Mapping[str, Any]
+) -> PlacedModule:
+    """Place a module that carries no plan, and annotate it; arguments as of `place_network`."""
+    requested = _requested(keywords)
+    return place_module(mod, cluster, *read_options(requested), requested)
+
+
+@default_opt_level()
+def compile_network(
+    mod: tvm.IRModule,
+    cluster: Cluster,
+    keywords: Mapping[str, Any],
+    log: StageLog | None = None,
+) -> Executable:
+    """Place and compile a module that carries no plan; arguments as of `place_network`.
+
+    Parameters
+    ----------
+    log
+        Notes the time of each stage that follows the plan.
+    """
+    placed = annotate_network(mod, cluster, keywords)
+    return build_module(placed.mod, keywords.get("verify"), log, attached=placed.solution)
+
+
+def _requested(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the PassContext, and the keywords that replace them."""
+    context = tvm.transform.PassContext.current()
+    warn_of_low_level(context)
+    return pass_config(context, CONFIG_PREFIX) | dict(keywords)
 
 
 def check(state: PlaceState) -> PlaceState:

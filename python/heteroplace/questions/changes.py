@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster_file import cluster_from_json, cluster_to_json
-from heteroplace.files.faults import did_you_mean
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.implementations import maker_of, twin_name
 from heteroplace.model.units import MAX_INTEGER, format_bytes, parse_bytes

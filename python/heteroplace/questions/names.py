@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import GraphError
-from heteroplace.files.faults import did_you_mean
 from heteroplace.model.demands import layers_of
 from heteroplace.model.graph import TaskGraph
 

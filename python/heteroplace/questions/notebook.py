@@ -1,4 +1,4 @@
-"""A solution -> HTML for a notebook: the headline, the devices, the tasks that take longest."""
+"""A solution -> HTML for a notebook: headline, timeline, and tables of devices and tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from heteroplace.model.plan import Collective, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import is_async
 from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.questions.pictures import solution_title
 from heteroplace.report.headline import solution_headline
+from heteroplace.report.lanes import timeline_lanes
+from heteroplace.report.lanes_svg import lanes_svg
 from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.tables import cost_sources_line
 from heteroplace.terminal import printable
@@ -51,20 +54,23 @@ def html(solution: Solution) -> str:
     ]
     heads = ["longest tasks", "layer", "op", "device", "time", "reason"]
     return (
-        f"<p><b>{_text(solution_headline(solution))}</b></p>"
-        f"<p>{_text(cost_sources_line(solution.costs))}</p>"
-        + _table(["device", "tasks", "busy", "memory", "used at most"], devices)
-        + _table(*without_empty_layers(heads, tasks, "<" * len(heads))[:2])
+        f"<p><b>{html_text(solution_headline(solution))}</b></p>"
+        f"<p>{html_text(cost_sources_line(solution.costs))}</p>"
+        + lanes_svg(timeline_lanes(timeline, solution_title(solution), solution))
+        + html_table(["device", "tasks", "busy", "memory", "used at most"], devices)
+        + html_table(*without_empty_layers(heads, tasks, "<" * len(heads))[:2])
     )
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{_text(cell)}</th>" for cell in heads)
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of text as a table; nothing in them is taken for HTML."""
+    head = "".join(f"<th>{html_text(cell)}</th>" for cell in heads)
     body = "".join(
-        "<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td>{html_text(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _text(text: str) -> str:
+def html_text(text: str) -> str:
+    """Return text of any origin as HTML that shows it."""
     return escape(printable(text))

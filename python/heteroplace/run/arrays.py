@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 import tvm
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ExecutionError
-from heteroplace.files.faults import did_you_mean
 
 Ports = tuple[tuple[str, tuple[int, ...], str], ...]
 """Name, shape and dtype of each."""

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError
 from heteroplace.files.output import write_text
 from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan_text import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.trace import QueueUse, TracedRequest
+from heteroplace.model.units import format_ns
 from heteroplace.native.execute import Executor, RecordedTrace
 from heteroplace.run.measured_timeline import measured_timeline
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from heteroplace.report.lanes import Lanes
+
+_BAR, _SORTED = "heteroplace.report.lanes:Bar", "heteroplace.report.lanes:sorted_lanes"
+_SVG = "heteroplace.report.lanes_svg:lanes_svg"
+_FIGURE = "heteroplace.report.lanes_plot:lanes_figure"
+"""Loaded when a trace is shown."""
 _LOG = logging.getLogger("heteroplace")
 
 
@@ -171,3 +183,64 @@ class Trace:
         solution = self._solution
         names = [step_name(step, solution.graph, solution.cluster) for step in solution.plan.steps]
         write_text(self._take().chrome_trace(names), path)
+
+    def plot(self) -> Figure:
+        """Return a figure of matplotlib: what each queue did, a colour for each call.
+
+        Raises
+        ------
+        ExecutionError
+            It was not stopped yet.
+        MissingPackageError
+            matplotlib is not installed.
+        """
+        figure: Figure = load_entry(_FIGURE)(self._lanes())
+        return figure
+
+    def __repr__(self) -> str:
+        if self._recorded is None:
+            return "<Trace: nothing recorded yet>"
+        return f"<Trace: {self._figures()}>"
+
+    def _repr_html_(self) -> str:
+        """Return what each queue did, as a picture for a notebook."""
+        picture = "" if self._recorded is None else load_entry(_SVG)(self._lanes())
+        return f"<p><b>{escape(repr(self)[1:-1])}</b></p>{picture}"
+
+    def _figures(self) -> str:
+        num_calls, uses = len(self.requests), self.busy
+        wall_ns = max((use.wall_ns for use in uses), default=0)
+        calls = f"{num_calls} call{'' if num_calls == 1 else 's'}"
+        return f"{calls} on {len(uses)} queues in {format_ns(wall_ns)}"
+
+    def _lanes(self) -> Lanes:
+        """What each queue did; of a call in a group the shares of other cores are left out."""
+        solution, queues = self._solution, self._native.queues
+        names = {
+            (instruction.queue, instruction.position): step_name(
+                solution.plan.steps[instruction.step], solution.graph, solution.cluster
+            )
+            for instruction in self._native.instructions
+        }
+        events = self._take().events
+        own = events[(events["core"] < 0) & (events["is_done"] == 1)]
+        begin_ns = int(own["start_ns"].min()) if len(own) else 0
+        bar = load_entry(_BAR)
+        bars = [
+            (
+                queues[queue],
+                bar(
+                    int(start) - begin_ns,
+                    int(finish) - begin_ns,
+                    f"{names.get((int(queue), int(place)), 'instruction')}, call {request}",
+                    int(request),
+                ),
+            )
+            for queue, place, start, finish, request in zip(
+                *(own[name] for name in ("queue", "instruction", "start_ns", "finish_ns")),
+                own["request"],
+                strict=True,
+            )
+        ]
+        lanes: Lanes = load_entry(_SORTED)(self._figures(), queues, bars)
+        return lanes

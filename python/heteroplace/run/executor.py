@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heteroplace.errors import ArtifactError, ExecutionError
-from heteroplace.files.manifest import Manifest
+from heteroplace.entries import load_entry
+from heteroplace.errors import ExecutionError
 from heteroplace.lower.artifact import manifest_of
 from heteroplace.lower.executable import Executable
 from heteroplace.model.memory_use.memory import MemoryUse
-from heteroplace.model.plan import Copy
-from heteroplace.model.routed.route_profile import Profile, RouteRecord
-from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.native.execute import PredictionCounts
-from heteroplace.registry import load_plugin
 from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.run.arrays import Array
 from heteroplace.run.call_trace import Trace
-from heteroplace.run.loaded_program import LoadedProgram
+from heteroplace.run.manifest_check import check_manifest
 from heteroplace.run.measured_timeline import measured_timeline
 from heteroplace.run.missing_devices import check_devices_exist
-from heteroplace.run.recording import Recording
+from heteroplace.run.routed_program import RoutedProgram
 from heteroplace.run.state import ProgramState
 from heteroplace.solve.solve_report import write_report
 from heteroplace.tvm_bridge import library_path
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_REPR = "heteroplace.questions.short_texts:solution_repr"
+_HTML = "heteroplace.questions.value_pages:program_html"
+"""Loaded when an executor is shown."""
 _LOG = logging.getLogger("heteroplace")
 _Runnable = Executable | CompiledFile | str | os.PathLike[str]
 
 
-class Executor(LoadedProgram):
+class Executor(RoutedProgram):
     """Runs one compiled network; holds its memory and its worker threads.
 
-    Any thread may call any method, and gets its own answer.
+    Any thread may call any method, and gets its own answer. `with` closes it at the end.
 
     Parameters
     ----------
@@ -104,16 +107,40 @@ class Executor(LoadedProgram):
             cuda_graphs=cuda_graphs,
             cuda_words=cuda_words,
         )
-        _check_agreement(native, manifest, source)
+        check_manifest(native, manifest, _where(source))
         self._states = ProgramState(native, manifest.state)
         super().__init__(native, self._states.ports)
         self._states.begin(blob)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
-        self._code = code
+        self._code: CompiledFile | SealedCode | None = code
         self._manifest = manifest
         self._replanned = replanned
-        where = os.fspath(source) if isinstance(source, str | os.PathLike) else "memory"
-        _LOG.info("loaded from %s: queues %s", where, ", ".join(native.queues))
+        origin = "memory" if isinstance(source, Executable) else _where(source)
+        _LOG.info("loaded from %s: queues %s", origin, ", ".join(native.queues))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        fault: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Close it; where the block has failed, end the job on all ranks with that error."""
+        if fault is not None:
+            self.fail(str(fault) or type(fault).__name__)
+        self.close()
+
+    def __repr__(self) -> str:
+        note = "closed" if self.is_closed else ""
+        text: str = load_entry(_REPR)(self.solution, type(self).__name__, note)
+        return text
+
+    def _repr_html_(self) -> str:
+        """Return inputs, outputs and the plan for a notebook."""
+        page: str = load_entry(_HTML)(self.solution, repr(self), self.inputs, self.outputs)
+        return page
 
     @property
     def is_feeding(self) -> bool:
@@ -133,10 +160,18 @@ class Executor(LoadedProgram):
         )
 
     def close(self) -> None:
-        """End the job on all ranks; a process alone has none to end."""
+        """Give up memory and threads; a second call does nothing.
+
+        Calls at work end as usual, then all is free. Later calls raise ExecutionError; plan and
+        ports stay readable. Of several ranks it ends the job on all of them.
+        """
+        super().close()
+        self._states.close()
+        self._code = None
 
     def fail(self, text: str) -> None:
         """End the job on all ranks with an error, such as an input that is wrong; else as close."""
+        self.close()
 
     def state(self, name: str, value: Array | None = None) -> np.ndarray:
         """Return state, such as a weight that runs update; set it first, if a value is given.
@@ -160,11 +195,6 @@ class Executor(LoadedProgram):
     def replanned(self) -> str:
         """Why and how the plan of its file was made again for this machine; "": it was not."""
         return self._replanned
-
-    @property
-    def solution(self) -> Solution:
-        """The plan that is run, and all it refers to."""
-        return self._manifest.solution
 
     @property
     def is_helping(self) -> bool:
@@ -251,106 +281,6 @@ class Executor(LoadedProgram):
             command=command,
         )
 
-    def predict(self, routes: Mapping[str, Collection[int]]) -> None:
-        """Predict which branches of routers are active, in calls that begin from now on.
-
-        What the plan does of a prediction is done before the router has decided, and again only
-        where it was wrong: outputs are the same whatever is predicted. Calls at work keep what was
-        predicted when they began. Before the first prediction it is what the plan was made for. A
-        router is predicted no longer when so few of the last 100 calls were right that it does not
-        pay by what the plan takes; `prediction_counts` tells, and another prediction begins anew.
-
-        Parameters
-        ----------
-        routes
-            The branches of each router, by its name, that will be active, and no others of it;
-            none: nothing is predicted. Routers that are not named keep what was predicted.
-
-        Raises
-        ------
-        ExecutionError
-            There is no such router or branch; nothing is changed.
-        """
-        self._native.predict_routes([(name, [*each]) for name, each in routes.items()])
-
-    def prediction_counts(self) -> dict[str, PredictionCounts]:
-        """Return how predictions of each router came out, in calls that succeeded so far.
-
-        Raises
-        ------
-        ExecutionError
-            The network has no routers.
-        """
-        return self._native.prediction_counts()
-
-    def copied_bytes(self) -> dict[tuple[str, str], int]:
-        """Return what all calls so far have copied between memories, also failed ones.
-
-        Of a branch that is only the rows that its cells had. By the names of the memories (source,
-        destination); pairs between which nothing is planned are left out. Weights that are loaded
-        in a run, and messages between hosts, are not counted.
-        """
-        plan, cluster = self.solution.plan, self.solution.cluster
-        num_bytes: dict[tuple[str, str], int] = {}
-        for index, size in self._native.copied_bytes():
-            step = plan.steps[index]
-            if isinstance(step, Copy):
-                way = cluster.memories[step.src].name, cluster.memories[step.dst].name
-                num_bytes[way] = num_bytes.get(way, 0) + size
-        return num_bytes
-
-    def routing_text(self, profile: Profile | None = None) -> str:
-        """Return loads, padding and memories of branches, and what was counted so far, as text.
-
-        Parameters
-        ----------
-        profile
-            As of `Executable.summary`.
-
-        Raises
-        ------
-        ExecutionError
-            The network has no routers.
-        RoutingError
-            The profile is of another model, or its file is wrong.
-        """
-        counts = self.prediction_counts()
-        hits = {name: (each.num_exact, each.num_calls) for name, each in counts.items()}
-        digest, write = self._manifest.model_digest, load_plugin("routers", "run-text")
-        text: str = write(self.solution, profile, digest, self.copied_bytes(), hits)
-        return text
-
-    def record(
-        self,
-        path: str | os.PathLike[str],
-        level: int = 1,
-        observe: Callable[[RouteRecord], None] | None = None,
-    ) -> Recording:
-        """Record the route decisions of all calls that end from now on; return what closes it.
-
-        A thread writes them to a file (`files/routes_file.py`), from which `heteroplace.build` can
-        make a plan that fits them.
-
-        Parameters
-        ----------
-        path
-            The file; what is there is replaced.
-        level
-            1: loads of branches; 2: also where each cell goes.
-        observe
-            Called with each record by the thread that writes it, such as a monitor of drift.
-
-        Raises
-        ------
-        ExecutionError
-            The network has no routers, is recorded already, or `level` is another number.
-        OSError
-            The file cannot be written.
-        """
-        digest, record = self._manifest.model_digest, load_plugin("routers", "recording")
-        recording: Recording = record(self._native, digest, path, level, observe)
-        return recording
-
     @property
     def predicted_memory(self) -> tuple[MemoryUse, ...]:
         """What it was predicted to hold in each memory of the solution's cluster."""
@@ -372,27 +302,8 @@ class Executor(LoadedProgram):
         return self._native.core_to_core_ns()
 
 
-def _check_agreement(native: NativeExecutor, manifest: Manifest, source: _Runnable) -> None:
-    """Check that a manifest tells of the program beside it."""
-    steps = len(manifest.solution.plan.steps)
-    expected = [
-        [(name, tuple(shape), dtype) for name, shape, dtype in ports]
-        for ports in (manifest.inputs, manifest.outputs)
-    ]
-    replaced = {port for state in manifest.state for port in state.ports}
-    actual = [
-        [(port.name, port.shape, port.dtype) for port in ports if port.name not in replaced]
-        for ports in (native.inputs, native.outputs)
-    ]
-    last = max((instruction.step for instruction in native.instructions), default=0)
-    if expected == actual and last < max(steps, 1):
-        return
-    where = "the executable"
-    if not isinstance(source, Executable):
-        where = source.path if isinstance(source, CompiledFile) else os.fspath(source)
-    raise ArtifactError(
-        f"{where}: its manifest is of another program: it tells of inputs {expected[0]}, outputs "
-        f"{expected[1]} and {steps} steps, "
-        f"the program has {actual[0]}, {actual[1]} and {last + 1}; "
-        f"compile the model again"
-    )
+def _where(source: _Runnable) -> str:
+    """Return what messages call the source of an executor."""
+    if isinstance(source, Executable):
+        return "the executable"
+    return source.path if isinstance(source, CompiledFile) else os.fspath(source)

@@ -12,6 +12,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.arrays import Array, InputPorts, Ports, take_input, take_outs
 from heteroplace.run.calls import Call, CallDeadline, Completer, PromisedCall
+from heteroplace.run.closed_program import ClosedProgram, closed_program
 from heteroplace.run.streams import stream
 
 
@@ -26,6 +27,15 @@ class LoadedProgram:
         )
         self._dtypes = {port.name: port.dtype for port in native.inputs}
         self._completer = Completer()
+
+    def close(self) -> None:
+        """Give up the program in the core, which goes when the calls at work have ended."""
+        self._native = closed_program()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called; no call can begin then."""
+        return isinstance(self._native, ClosedProgram)
 
     @property
     def inputs(self) -> Ports:

@@ -11,6 +11,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.files.manifest import State
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.arrays import Array, exchanged_dtype, take_input
+from heteroplace.run.closed_program import closed_program
 
 
 class ProgramState:
@@ -23,6 +24,10 @@ class ProgramState:
         """Of this process."""
         self.ports = frozenset(port for state in states for port in state.ports)
         """All ports that are state."""
+
+    def close(self) -> None:
+        """Give up the program, which then has no state."""
+        self._native = closed_program()
 
     def begin(self, blob: np.ndarray) -> None:
         """Set what has a value at first, which is among the weights."""

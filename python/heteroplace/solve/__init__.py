@@ -13,7 +13,8 @@ from heteroplace.solve.problem import Problem, ProgressReport, SolveOptions, Sol
 from heteroplace.solve.solvers import SOLVERS, Solver, get_solver
 
 if TYPE_CHECKING:
-    from heteroplace.solve.bounds import Bound, lower_bound
+    from heteroplace.solve.bounds.bound import Bound
+    from heteroplace.solve.bounds.lower_bound import lower_bound
     from heteroplace.solve.network_solution import solve_network
     from heteroplace.solve.plan_reasons import explain
 

@@ -23,6 +23,9 @@ class RelayTextFrontend:
     def check_installed(self):
         pass  # TVM reads the format itself
 
+    def reads(self, model):
+        return False  # only files
+
     def import_file(self, path, *, shapes, values=None, batch=None, **_):
         mod = relay.transform.InferType()(relay.fromtext(Path(path).read_text()))
         types = {param.name_hint: param.checked_type for param in mod["main"].params}

@@ -275,7 +275,7 @@ INTERRUPTED_PASS = """
 import signal, sys, time
 import onnx
 from onnx import helper
-import heteroplace.pipeline as pipeline
+from heteroplace.pipeline import place_stages
 from heteroplace.cli.{command} import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 value = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
@@ -283,8 +283,8 @@ graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", value[:1
 onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "m.onnx")
 def place(*given):
     signal.raise_signal(signal.SIGINT)
-    return pipeline.annotate(*given)
-pipeline.place_module = place
+    return place_stages.annotate_as(*given)
+place_stages.place_module = place
 sys.exit(main({arguments!r}))
 """
 """HeteroPlace is a callback of TVM, and Ctrl-C comes within."""

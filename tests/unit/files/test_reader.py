@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ClusterError, HeteroPlaceError
 from heteroplace.files import faults
 from heteroplace.files.cluster_file import cluster_from_json, load_cluster
@@ -62,7 +63,7 @@ def test_only_the_first_unknown_keys_are_compared_with_the_known_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared: list[str] = []
-    nearest = faults.did_you_mean
+    nearest = did_you_mean
     monkeypatch.setattr(
         faults, "did_you_mean", lambda name, names: (compared.append(name), nearest(name, names))[1]
     )

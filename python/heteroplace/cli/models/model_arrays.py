@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ExecutionError
-from heteroplace.files.faults import did_you_mean
 from heteroplace.relay.ranges.drawn import array_in
 from heteroplace.relay.ranges.interval import Interval
 

@@ -5,38 +5,32 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import tvm
 
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.models.given_inputs import InputSizes
 from heteroplace.cli.models.input_shapes import as_options, read_shapes
 from heteroplace.cli.models.model_cache import MODEL, About, Digests, digest_of
-from heteroplace.errors import ClusterError, FrontendError, MissingCostError
+from heteroplace.errors import FrontendError
 from heteroplace.frontends import Imported, frontend_of
 from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
-from heteroplace.place_options import PlaceOptions, cost_model_names, read_options
+from heteroplace.pipeline.model_import import Say, check_costs, import_model, with_annotations
 from heteroplace.relay.ranges.legal import legal_inputs
-from heteroplace.run.missing_devices import missing_devices
-from heteroplace.solve import SolveOptions
 from heteroplace.stage_log import StageLog
 
-OPT_LEVEL = 3
 _IMAGE_RANK, _IMAGE_SIZE, _LENGTH = 4, 224, 128
-Say = Callable[[str], None]
 _LOG = logging.getLogger("heteroplace")
 
 
-def import_model(path: Path, sizes: InputSizes, say: Say) -> Imported:
-    """Import an ONNX file.
+def import_file(path: Path, sizes: InputSizes, say: Say) -> Imported:
+    """Import a model file.
 
     Parameters
     ----------
@@ -49,11 +43,15 @@ def import_model(path: Path, sizes: InputSizes, say: Say) -> Imported:
         The file cannot be read, or `sizes.shapes` is no text of shapes.
     """
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
-    say(f"importing {path}")
     shapes = _given_shapes(sizes)
     with as_options("--batch N"):
-        return frontend_of(path).import_file(
-            path, shapes=shapes, values=sizes.values, batch=sizes.batch
+        return import_model(
+            frontend_of(path),
+            path,
+            shapes=shapes,
+            values=sizes.values,
+            batch=sizes.batch,
+            say=say,
         )
 
 
@@ -110,68 +108,11 @@ def _usual_size(shape: tuple[int | str, ...], axis: int) -> int:
     return _IMAGE_SIZE if len(shape) == _IMAGE_RANK else _LENGTH
 
 
-def check_costs(cluster: Cluster, place: Mapping[str, Any]) -> None:
-    """Raise MissingCostError where costs are no file, or to be measured on absent devices."""
-    costs = place.get("costs", "measure")
-    models = cost_model_names()
-    if isinstance(costs, str) and costs not in models and not Path(costs).is_file():
-        raise MissingCostError(
-            f"costs={costs}: no such file; give {', '.join(models)}, or a cost table"
-        )
-    excluded = place.get("exclude", ())
-    used = [device.name for device in cluster.devices if device.name not in excluded]
-    absent = missing_devices(cluster, used)
-    if absent and costs in ("measure", "isolated"):
-        raise MissingCostError(
-            f"costs cannot be measured on devices that are not in this machine: "
-            f"{'; '.join(absent)}. Give costs predict or estimate, or a cost table made on that "
-            f"machine, or here by `heteroplace profile --predict`"
-        )
-
-
-def with_annotations(
-    path: Path, imported: Imported, cluster: Cluster, options: Mapping[str, Any], say: Say
-) -> dict[str, Any]:
-    """Return the options with the devices that the model itself names for its nodes.
-
-    What the caller says of a layer goes first. Nodes that are no longer there, since they were
-    folded or fused away while importing, are left out.
-
-    Raises
-    ------
-    ClusterError
-        A node is for a device that the cluster does not have.
-    """
-    devices = frontend_of(path).read_devices(path)
-    if not devices:
-        return dict(options)
-    names = {device.name for device in cluster.devices}
-    for node, device in devices.items():
-        if device not in names:
-            raise ClusterError(
-                f"{path}: node {node!r} is annotated for device {device!r}, and cluster "
-                f"{cluster.name!r} has {', '.join(sorted(names))}; give a cluster that has it, or "
-                f"--ignore-annotations"
-            )
-    there: set[str] = set()
-
-    def visit(expr: tvm.relay.Expr) -> None:
-        if isinstance(expr, tvm.relay.Call) and expr.span:
-            there.add(expr.span.source_name.name)
-
-    tvm.relay.analysis.post_order_visit(imported.mod["main"], visit)
-    layers = {node: device for node, device in devices.items() if node in there}
-    if layers:
-        say(f"{len(layers)} nodes stay on the devices that the model names")
-    return {**options, "layers": {**layers, **options.get("layers", {})}}
-
-
 def place_model(
     path: Path,
     sizes: InputSizes,
     cluster: Cluster,
-    place: Mapping[str, Any],
-    limits: SolveOptions,
+    options: Mapping[str, Any],
     say: Say,
     *,
     is_annotated: bool = True,
@@ -180,8 +121,8 @@ def place_model(
 
     Parameters
     ----------
-    place
-        Options of `PlaceOptions`, by name.
+    options
+        Keywords of `HeteroPlace`.
     is_annotated
         Devices that the model names for its nodes hold.
 
@@ -190,17 +131,15 @@ def place_model(
     HeteroPlaceError
         See `pipeline.place`.
     """
-    check_costs(cluster, place)
+    check_costs(cluster, options)
     sizes, notes = with_free_sizes(path, sizes)
     for note in notes:
         _LOG.warning("%s: %s", path, note)
-    imported = import_model(path, sizes, say)
+    imported = import_file(path, sizes, say)
     if is_annotated:
-        place = with_annotations(path, imported, cluster, place, say)
-    options = PlaceOptions(**place, params=imported.params, progress=say)
-    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        _, solution = pipeline.place(imported.mod, cluster, options, limits)
-    return solution
+        options = with_annotations(frontend_of(path), path, imported, cluster, options, say)
+    given = {"params": imported.params, "progress": say, **options}
+    return pipeline.place_network(imported.mod, cluster, given)
 
 
 @interruptible
@@ -237,16 +176,12 @@ def compile_model(
     check_costs(cluster, options)
     digests = model_digests(path)
     sizes, notes = with_free_sizes(path, sizes)
-    imported = import_model(path, sizes, say)
+    imported = import_file(path, sizes, say)
     if is_annotated:
-        options = with_annotations(path, imported, cluster, options, say)
-    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        given = {"params": imported.params, "progress": StageLog(say, times=times), **options}
-        placed = pipeline.place_module(imported.mod, cluster, *read_options(given), given)
-        say("compiling")
-        executable = pipeline.build_module(
-            placed.mod, log=StageLog(times=times), attached=placed.solution
-        )
+        options = with_annotations(frontend_of(path), path, imported, cluster, options, say)
+    progress = StageLog(say, times=times)
+    given = {"params": imported.params, "progress": progress, **options}
+    executable = pipeline.compile_network(imported.mod, cluster, given, progress)
     legal = {}
     if executable.source is not None:
         intervals = legal_inputs(executable.source.mod["main"])
@@ -278,9 +213,8 @@ def tune_model(path: Path, sizes: InputSizes, cluster: Cluster, say: Say, **opti
     sizes, notes = with_free_sizes(path, sizes)
     for note in notes:
         _LOG.warning("%s: %s", path, note)
-    imported = import_model(path, sizes, say)
-    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        return heteroplace.tune(imported.mod, cluster, imported.params, progress=say, **options)
+    imported = import_file(path, sizes, say)
+    return heteroplace.tune(imported.mod, cluster, imported.params, progress=say, **options)
 
 
 def check_annotated(path: Path, output: str) -> None:

@@ -19,7 +19,6 @@ from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transf
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.models.input_shapes import as_options, plain_shapes
-from heteroplace.cli.models.model_builder import check_costs
 from heteroplace.cli.models.onnx_model import solution_text
 from heteroplace.cli.shared import check_writable, say
 from heteroplace.cli.tvmc_plugin import tvmc_options
@@ -32,6 +31,7 @@ from heteroplace.frontends import frontend_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes
 from heteroplace.native.compiled_file import sign_tail
+from heteroplace.pipeline.model_import import check_costs
 from heteroplace.place_options import CONFIG_PREFIX, read_options
 from heteroplace.registry import load_plugin
 from heteroplace.relay.annotate.annotation_reader import read_solution

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.cli.shared import add_written
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster_file import ready_made_clusters
-from heteroplace.files.faults import did_you_mean
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.sharding import ShardingRecord, load_sharding
 from heteroplace.machine.local import LOCAL, open_cluster

@@ -69,8 +69,16 @@ class RankedExecutor(Executor):
         self._ranked.serve()
 
     def close(self) -> None:
-        """End the job on all ranks: `serve` returns there. Calls are to be over."""
+        """End the job on all ranks: `serve` returns there. Calls are to be over.
+
+        Unlike that of a process alone, the memory stays: state can still be read.
+        """
         self._ending()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this rank has ended the job."""
+        return not self._ending.alive
 
     def fail(self, text: str) -> None:
         """End the job on all ranks for a fault of the program, such as an input that is wrong.

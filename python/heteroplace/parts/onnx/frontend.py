@@ -6,6 +6,7 @@ See `heteroplace.frontends.Frontend`. Each method loads the modules that it call
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,14 @@ class OnnxFrontend:
                 "the package onnx, which reads models, is not installed; run: pip install onnx"
             )
 
+    def reads(self, model: object) -> bool:
+        """Return whether this is a model of the package onnx, which is then loaded already."""
+        onnx = sys.modules.get("onnx")
+        return onnx is not None and isinstance(model, onnx.ModelProto)
+
     def import_file(
         self,
-        path: Path,
+        model: object,
         *,
         shapes: Mapping[str, Sequence[int]],
         values: Mapping[str, Any] | None = None,
@@ -40,9 +46,9 @@ class OnnxFrontend:
         is_any_batch: bool = False,
         keeps_weights: bool = False,
     ) -> Imported:
-        """Import a file; see `from_onnx`."""
+        """Import a model; see `from_onnx`."""
         imported: Imported = load_entry("heteroplace.parts.onnx.importer:from_onnx")(
-            path,
+            model,
             input_shapes=shapes,
             input_values=values,
             batch="symbolic" if is_any_batch else batch,
@@ -59,9 +65,12 @@ class OnnxFrontend:
         )
         return sizes
 
-    def has_free_batch(self, path: Path, shapes: Mapping[str, Sequence[int]]) -> bool:
+    def has_free_batch(self, model: object, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Return whether inputs leave the number of their rows free."""
-        return bool(load_entry(f"{_PREPARE}.onnx_batch:free_batch")(path, shapes).names)
+        load_entry("heteroplace.parts.onnx.import_arguments:check_arguments")(
+            model, shapes, None, None
+        )
+        return bool(load_entry(f"{_PREPARE}.onnx_batch:free_batch")(model, shapes).names)
 
     def fixed_by_arrays(
         self, path: Path, arrays: Mapping[str, Any], batch: int | None
@@ -77,9 +86,9 @@ class OnnxFrontend:
         files: Sequence[str] = load_entry(f"{_PREPARE}.onnx_source:external_locations")(path)
         return files
 
-    def read_devices(self, path: Path) -> Mapping[str, str]:
-        """Return the device of each node that the file annotates with one, by the node's name."""
-        devices: Mapping[str, str] = load_entry(f"{_PREPARE}.onnx_devices:read_devices")(path)
+    def read_devices(self, model: object) -> Mapping[str, str]:
+        """Return the device of each node that the model annotates with one, by the node's name."""
+        devices: Mapping[str, str] = load_entry(f"{_PREPARE}.onnx_devices:read_devices")(model)
         return devices
 
     def check_annotatable(self, path: Path, output: str) -> None:

@@ -20,11 +20,13 @@ from heteroplace.parts.kernels.tuned.schedule_search import TuneStep
 from heteroplace.parts.kernels.tuned.tune import TuneOptions, tune_network
 from heteroplace.parts.kernels.tuned.tuning_report import Outlook, TuneReport
 from heteroplace.place_options import STORE_OFF, STORE_ON
+from heteroplace.relay.opt_level import default_opt_level
 from heteroplace.relay.parameters import check_module
 from heteroplace.stage_log import StageLog
 
 
 @interruptible
+@default_opt_level()
 def tune(
     mod: tvm.IRModule,
     cluster: Cluster | str | os.PathLike[str],
@@ -40,7 +42,7 @@ def tune(
 
     A later `HeteroPlace` or `build` for the same processor finds them in the store by itself
     (`tuned="off"`: it does not), and takes each where it makes the plan quicker. The opt level is
-    that of the current PassContext, which is part of what a kernel is.
+    that of the PassContext around the call, or 3; it is part of what a kernel is.
 
     Parameters
     ----------

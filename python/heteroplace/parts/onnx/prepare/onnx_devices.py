@@ -33,8 +33,8 @@ _HAS_DEVICES = "configuration" in ModelProto.DESCRIPTOR.fields_by_name
 """Whether this onnx (1.18 or later) knows of devices."""
 
 
-def read_devices(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the device of each node of a file that is annotated with one, by its name.
+def read_devices(path_or_model: str | os.PathLike[str] | ModelProto) -> dict[str, str]:
+    """Return the device of each node of a model that is annotated with one, by its name.
 
     Of several configurations of a node the first counts; a node that is shared by several devices
     (sharded) has none.
@@ -45,13 +45,16 @@ def read_devices(path: str | os.PathLike[str]) -> dict[str, str]:
         The file cannot be read, or an annotation names a configuration or a device that is not
         listed.
     """
-    model = _load(path)
+    if isinstance(path_or_model, ModelProto):
+        model, where = path_or_model, "the model"
+    else:
+        model, where = _load(path_or_model), os.fspath(path_or_model)
     if not _HAS_DEVICES:
         return {}
     listed = {each.name: _names(each) for each in model.configuration}
     devices = {}
     for node in model.graph.node:
-        device = _device_of(node, listed, os.fspath(path))
+        device = _device_of(node, listed, where)
         if device is not None:
             devices[node_name(node)] = device
     return devices

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
@@ -26,16 +26,22 @@ from heteroplace.parts.parallel.sharding.sharded_plan import ShardedModel
 from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.relay.annotate.requested_options import other_options, with_requested_options
 from heteroplace.relay.annotate.sharded_attribute import read_sharded
-from heteroplace.relay.opt_level import tell_default_level
+from heteroplace.relay.opt_level import default_opt_level, warn_of_low_level
 from heteroplace.relay.parameters import check_module
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+    from heteroplace.parts.parallel.sharding.shard_keywords import ShardKeywords
+
+
+@default_opt_level()
 def shard(
     mod: tvm.IRModule,
     cluster: Cluster | str | os.PathLike[str],
     *,
     params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
-    **options: Any,
+    **options: Unpack[ShardKeywords],
 ) -> tvm.IRModule:
     """Share a module by the devices of a cluster: data, tensor and pipeline parallelism.
 
@@ -92,7 +98,7 @@ def shard_model(
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
     check_reachable(cluster)
-    tell_default_level(tvm.transform.PassContext.current())
+    warn_of_low_level(tvm.transform.PassContext.current())
     source = ModelSource(mod, params, options)
     return search_degrees(source, cluster, options).best
 
@@ -106,6 +112,7 @@ class _ShardPass:
         self._cluster, self._params, self._options = cluster, params, options
 
     @interruptible
+    @default_opt_level()
     def transform_module(
         self, mod: tvm.IRModule, context: tvm.transform.PassContext
     ) -> tvm.IRModule:
@@ -126,7 +133,7 @@ def Shard(  # noqa: N802  (TVM's passes are factories named like classes)
     cluster: Cluster | str | os.PathLike[str],
     *,
     params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
-    **options: Any,
+    **options: Unpack[ShardKeywords],
 ) -> tvm.transform.ModulePass:
     """Return the pass that does what `shard` does; the same parameters, but the module.
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 
@@ -62,6 +62,11 @@ from heteroplace.relay.tasks.network import bound_module
 from heteroplace.relay.types_once import types_once
 from heteroplace.solve.problem import SolveOptions
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from heteroplace.option_keywords import SearchKeywords
+
 NUM_SIZES = 6
 """Capacities of a kind of branches: what the paper's networks of 256 experts need per layer."""
 _SEARCH_OPTIONS = ("time_limit", "seed", "engine")
@@ -98,7 +103,7 @@ def PlaceBranches(  # noqa: N802
     profile: Profile,
     cluster: Cluster | str | os.PathLike[str],
     by: str = PLACED_BY[0],
-    **options: Any,
+    **options: Unpack[SearchKeywords],
 ) -> tvm.transform.ModulePass:
     """Return the pass that chooses the memories of branches, as many of a router in each, or, where
     that does not fit, as many as there is room for.

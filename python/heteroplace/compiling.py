@@ -1,0 +1,254 @@
+"""`place` and `compile`: a model of any kind, and a cluster -> its plan, or its executable.
+
+An ONNX file, a model in memory and a Relay module all go through `pipeline`, as in the commands.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+
+import heteroplace
+from heteroplace import pipeline
+from heteroplace.argument_checks import check_mapping, check_type
+from heteroplace.errors import FrontendError, LoweringError
+from heteroplace.files.no_file import why_no_file
+from heteroplace.frontends import Frontend, Imported, frontend_of, frontend_of_object
+from heteroplace.interrupts import interruptible
+from heteroplace.lower.executable import Executable
+from heteroplace.machine.local import LOCAL, open_cluster
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.solution import Solution
+from heteroplace.pipeline.model_import import (
+    check_costs,
+    import_model,
+    model_name,
+    with_annotations,
+)
+from heteroplace.place_options import read_options
+from heteroplace.relay.annotate.annotation_reader import is_sharded, read_solution
+from heteroplace.relay.parameters import check_module
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from typing_extensions import Unpack
+
+    from heteroplace.option_keywords import PlaceKeywords
+
+_LOG = logging.getLogger("heteroplace")
+
+
+@interruptible
+def place(
+    model: str | os.PathLike[str] | ModelProto | Imported | tvm.IRModule,
+    cluster: Cluster | str | os.PathLike[str] = LOCAL,
+    *,
+    params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
+    batch: int | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, npt.ArrayLike] | None = None,
+    ignore_annotations: bool = False,
+    **options: Unpack[PlaceKeywords],
+) -> Solution:
+    """Return where and when each layer of a model runs, and compile only what is measured.
+
+    Parameters
+    ----------
+    model
+        The path of a model, an `onnx.ModelProto`, the result of `frontend.from_onnx`, or a Relay
+        module. A placed module keeps its plan.
+    cluster
+        A cluster, the path of a cluster file, the name of a ready-made one, or "local": the CPU
+        and the GPUs of this machine.
+    params
+        Weights of a Relay module, if they are not bound into it.
+    batch
+        Rows of the inputs whose first size the model leaves open. None: 1, and a warning of the
+        logger "heteroplace" says so.
+    input_shapes, input_values
+        Sizes and values of inputs that the model leaves open; see `frontend.from_onnx`.
+    ignore_annotations
+        Do not keep nodes on the devices that an ONNX model names for them.
+    options
+        Options of `HeteroPlace`, e.g. `time_limit=5`.
+
+    Raises
+    ------
+    FrontendError
+        The model cannot be read, or leaves sizes open other than its batch.
+    HeteroPlaceError
+        See `HeteroPlace`.
+
+    Examples
+    --------
+    >>> solution = heteroplace.place("model.onnx", time_limit=5)  # doctest: +SKIP
+    """
+    sizes = _Sizes(batch, input_shapes, input_values)
+    devices = _checked_cluster(cluster, options)
+    network = _read(model, devices, params, sizes, options, ignore_annotations)
+    carried = read_solution(network.mod)
+    if carried is None and not is_sharded(network.mod):
+        return pipeline.place_network(network.mod, devices, network.keywords)
+    target = carried.cluster if carried is not None and cluster == LOCAL else devices
+    placed = heteroplace.HeteroPlace(target, params=params, **options)(network.mod)
+    solution = read_solution(placed)
+    assert solution is not None  # the pass has just placed it
+    return solution
+
+
+@interruptible
+def compile(
+    model: str | os.PathLike[str] | ModelProto | Imported | tvm.IRModule,
+    cluster: Cluster | str | os.PathLike[str] = LOCAL,
+    *,
+    params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
+    batch: int | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, npt.ArrayLike] | None = None,
+    ignore_annotations: bool = False,
+    **options: Unpack[PlaceKeywords],
+) -> Executable:
+    """Place a model and compile it into one executable; arguments and errors as of `place`.
+
+    Kernels are optimised at the level of the PassContext around the call; without one it is 3.
+
+    Raises
+    ------
+    VerificationError
+        The outputs are not those of the ONNX model; or `verify="on"` cannot be done.
+
+    Examples
+    --------
+    >>> executable = heteroplace.compile("model.onnx")  # doctest: +SKIP
+    >>> executable.export_library("model.so")  # doctest: +SKIP
+    """
+    sizes = _Sizes(batch, input_shapes, input_values)
+    devices = _checked_cluster(cluster, options)
+    network = _read(model, devices, params, sizes, options, ignore_annotations)
+    if read_solution(network.mod) is None and not is_sharded(network.mod):
+        return pipeline.compile_network(network.mod, devices, network.keywords)
+    by_caller = None if cluster == LOCAL else devices
+    return heteroplace.build(network.mod, by_caller, params, **options)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What a caller says about inputs that a model leaves open."""
+
+    batch: int | None
+    shapes: Mapping[str, Sequence[int]] | None
+    values: Mapping[str, npt.ArrayLike] | None
+
+    def check_mappings(self) -> None:
+        """Raise FrontendError unless shapes and values are maps by the names of inputs."""
+        for name, value in (("input_shapes", self.shapes), ("input_values", self.values)):
+            if value is not None:
+                check_mapping(name, value, "a map by the names of inputs", FrontendError)
+
+    def check_unused(self, model: str) -> None:
+        """Raise FrontendError if sizes are given for a model whose sizes are fixed."""
+        given = {
+            "batch": self.batch,
+            "input_shapes": self.shapes or None,
+            "input_values": self.values or None,
+        }
+        names = [name for name, value in given.items() if value is not None]
+        if names:
+            raise FrontendError(
+                f"{' and '.join(names)}: {model} has its sizes already; leave it out, or give the "
+                f"path of the model"
+            )
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A model in Relay."""
+
+    mod: tvm.IRModule
+    keywords: dict[str, Any]
+    """Options of `HeteroPlace`, weights included."""
+
+
+def _checked_cluster(
+    cluster: Cluster | str | os.PathLike[str], options: Mapping[str, Any]
+) -> Cluster:
+    """Return the cluster; wrong options are refused before anything slow begins."""
+    read_options(options)
+    return cluster if isinstance(cluster, Cluster) else open_cluster(cluster)
+
+
+def _read(
+    model: object,
+    cluster: Cluster,
+    params: Mapping[str, Any] | None,
+    sizes: _Sizes,
+    options: Mapping[str, Any],
+    ignore_annotations: bool,
+) -> _Network:
+    """Return a model of any kind in Relay."""
+    if isinstance(model, tvm.IRModule):
+        check_module(model)
+        sizes.check_unused("a Relay module")
+        return _Network(model, {"params": params, **options})
+    if params is not None:
+        raise LoweringError(
+            "params are the weights of a Relay module, and this model has its own; leave them out"
+        )
+    if isinstance(getattr(model, "mod", None), tvm.IRModule):
+        sizes.check_unused("an imported model")
+        return _Network(model.mod, {"params": model.params, **options})  # type: ignore[attr-defined]
+    sizes.check_mappings()
+    frontend = _frontend(model)
+    check_costs(cluster, options)
+
+    def say(text: str) -> None:
+        progress = options.get("progress")
+        if progress is not None:
+            progress(text)
+
+    imported = import_model(
+        frontend,
+        model,
+        shapes=sizes.shapes or {},
+        values=sizes.values or {},
+        batch=_rows(frontend, model, sizes),
+        say=say,
+    )
+    keywords = dict(options)
+    if not ignore_annotations:
+        keywords = with_annotations(frontend, model, imported, cluster, options, say)
+    return _Network(imported.mod, {"params": imported.params, **keywords})
+
+
+def _frontend(model: object) -> Frontend:
+    """Return the front end of a model, which is installed."""
+    if not isinstance(model, (str, os.PathLike)):
+        return frontend_of_object(model)
+    if not Path(model).is_file():
+        raise FrontendError(f"{model_name(model)}: {why_no_file(model)}; give the path of a model")
+    frontend = frontend_of(os.fspath(model))
+    frontend.check_installed()
+    return frontend
+
+
+def _rows(frontend: Frontend, model: object, sizes: _Sizes) -> int | None:
+    """Return the rows to import a model for; None: it leaves its batch size not open."""
+    if sizes.batch is not None:
+        check_type("batch", sizes.batch, (int, np.integer), "a number of rows", FrontendError)
+        return int(sizes.batch)
+    fixed = {name: np.shape(value) for name, value in (sizes.values or {}).items()}
+    if not frontend.has_free_batch(model, {**(sizes.shapes or {}), **fixed}):
+        return None
+    _LOG.warning(
+        "%s leaves its batch size open and is imported for batch 1; batch=N is for others",
+        model_name(model),
+    )
+    return 1
