@@ -143,6 +143,7 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=_VERSION)
     parser.add_argument(*VERBOSE_FLAGS, action="store_true", help=VERBOSE_HELP)
+    parser.set_defaults(quiet=False)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     names = command_names() if command is None else (command,)
     for module in dict.fromkeys(_COMMANDS[name] for name in names if name in _COMMANDS):

@@ -32,6 +32,9 @@ class RelayTextFrontend:
         inputs = {name: (tuple(map(int, t.shape)), t.dtype) for name, t in types.items()}
         return RelayText(mod, inputs)
 
+    def free_sizes(self, path, shapes):
+        return {}
+
     def has_free_batch(self, path, shapes):
         return False
 
