@@ -50,7 +50,11 @@ def place(cluster: object, **options: object) -> tvm.IRModule:
         ({"objective": "beauty"}, SolverError, "objective 'beauty' is not offered"),
         ({"time_limit": 0}, SolverError, "time_limit_s must be > 0"),
         ({"seed": -1}, SolverError, "seed must be in"),
-        ({"sovler": "heft"}, SolverError, "no option sovler; did you mean .solver.. It has: solver, costs"),
+        (
+            {"sovler": "heft"},
+            SolverError,
+            "no option sovler; did you mean .solver.. It has: solver, costs",
+        ),
         (
             {"costs": 3},
             SolverError,
