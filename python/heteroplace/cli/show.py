@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from heteroplace.argument_checks import did_you_mean
 from heteroplace.cli.shared import Parsers, add_command, check_kind, print_json
@@ -26,6 +27,7 @@ from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.registry import load_plugin
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.tables import device_table, format_table, memory_text
+from heteroplace.terminal import listed
 
 _USES = {
     "plan": ("graph", "cluster"),
@@ -171,13 +173,25 @@ def _solution_text(solution: Solution) -> str:
     timeline = solution.timeline
     parts = (
         print_cluster(cluster),
-        print_plan(graph, cluster, plan),
+        print_plan(graph, cluster, replace(plan, reasons=())),
         solution_headline(solution),
         "",
+        *([_reasons_text(solution), ""] if plan.reasons else []),
         device_table(graph, cluster, plan, timeline),
         "",
     )
     return "\n".join(parts)
+
+
+def _reasons_text(solution: Solution) -> str:
+    """A row for each task: why it is where it is."""
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    devices = plan.devices_of_tasks(len(graph.tasks))
+    rows = [
+        [task.name, listed([cluster.devices[device].name for device in devices[index]], "+"), why]
+        for index, (task, why) in enumerate(zip(graph.tasks, plan.reasons, strict=True))
+    ]
+    return format_table(["task", "device", "why it is there"], rows)
 
 
 def _model_text(file: CompiledFile, arguments: argparse.Namespace) -> str:

@@ -1,8 +1,8 @@
 """A target -> the kernels that installed packages add to TVM's own, by two seams of the registry.
 
-kernel_providers    kernels in place of TVM's own, for all tasks of a target
-kernel_variants     kernels for a second device on the same cores or GPU, chosen by cost; the entry
-                    has the name of their maker (`model/implementations.py`)
+`kernel_providers` are kernels in place of TVM's own, for all tasks of a target. `kernel_variants`
+are kernels for a second device on the same cores or GPU, chosen by cost; an entry has the name of
+their maker (`model/implementations.py`).
 
 A maker of variants is loaded only where a target asks for it. Without any package, TVM's own
 kernels stay.
