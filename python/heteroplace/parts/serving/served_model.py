@@ -1,0 +1,124 @@
+"""One loaded model that answers many requests: places in its queue, threads that run it, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from heteroplace.errors import ExecutionError
+from heteroplace.parts.serving.inference_messages import InferenceMessages
+from heteroplace.parts.serving.serving_metrics import ModelMetrics
+
+if TYPE_CHECKING:  # it loads TVM
+    from heteroplace.run.executor import Executor
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+Outputs = list[npt.NDArray[Any]]
+
+
+class DisconnectedError(Exception):
+    """The client has closed its connection, and nobody waits for the answer."""
+
+
+class ServedModel:
+    """A model, its queue, and one thread for each request that may run at once.
+
+    All methods but `close` are called in the event loop. A request has a place from its headers to
+    its answer, so the memory of all bodies is limited. The threads take requests in the order in
+    which they came; between two of them the event loop has nothing to do.
+    """
+
+    def __init__(
+        self, name: str, executor: Executor, max_waiting: int, metrics: ModelMetrics
+    ) -> None:
+        self.name = name
+        self.messages = InferenceMessages(name, executor.inputs, executor.outputs)
+        self.metrics = metrics
+        self._executor = executor
+        self._max_pending = executor.max_in_flight + max_waiting
+        self._num_pending = 0
+        self._threads = ThreadPoolExecutor(executor.max_in_flight, f"heteroplace-serve-{name}")
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold a place in the queue.
+
+        Raises
+        ------
+        asyncio.QueueFull
+            All places are taken.
+        """
+        if self._num_pending >= self._max_pending:
+            raise asyncio.QueueFull
+        self._num_pending += 1
+        self.metrics.pending.inc()
+        try:
+            yield
+        finally:
+            self._num_pending -= 1
+            self.metrics.pending.dec()
+
+    async def run(
+        self, arrays: Arrays, end_s: float, disconnected: Callable[[], Awaitable[None]]
+    ) -> Outputs:
+        """Run the network once a thread is free; return its outputs.
+
+        Parameters
+        ----------
+        end_s
+            When the time is up, by `time.monotonic`.
+        disconnected
+            Returns when the client is gone. A request that still waits then never runs.
+
+        Raises
+        ------
+        TimeoutError
+            The time is up.
+        DisconnectedError
+            The client is gone.
+        ExecutionError
+            The run failed.
+        """
+        began_s = time.monotonic()
+        future = asyncio.wrap_future(
+            self._threads.submit(self._run, arrays, began_s, end_s),
+        )
+        watcher = asyncio.ensure_future(disconnected())
+        try:
+            await asyncio.wait(
+                (future, watcher),
+                timeout=end_s - began_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if future.done():
+                return future.result()
+            if watcher.done():
+                raise DisconnectedError
+            raise TimeoutError
+        finally:
+            future.cancel()
+            watcher.cancel()
+
+    def close(self) -> None:
+        """End the threads; requests that run are finished."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _run(self, arrays: Arrays, submitted_s: float, end_s: float) -> Outputs:
+        began_s = time.monotonic()
+        left_s = end_s - began_s
+        if left_s <= 0:
+            raise TimeoutError
+        try:
+            outputs = self._executor.run(arrays, timeout_s=left_s)
+        except ExecutionError as err:
+            if time.monotonic() >= end_s:
+                raise TimeoutError from err
+            raise
+        self.metrics.count_run(began_s - submitted_s, time.monotonic() - began_s)
+        return outputs
