@@ -38,6 +38,10 @@ _NEED_TVM = {
         "benchmarks.tabular.command",
         "scikit-learn pipelines: equal to onnxruntime, refused, wrong, crash, or too slow",
     ),
+    "serving": (
+        "benchmarks.serving",
+        "requests per second of heteroplace serve, against calls of an executor",
+    ),
     "run": (
         "benchmarks.run.command",
         "run time of plans, against stock TVM and onnxruntime",

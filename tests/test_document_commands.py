@@ -37,6 +37,7 @@ _INSTALLS = "installs packages; `python -m docs.type_commands` types it"
 _MINUTES = "takes minutes; tests/relay/test_demo.py runs it on a small network"
 _TUNES = "searches for up to ten minutes; tests/relay/test_tuning.py runs short searches"
 _HOSTS = "needs two computers; tests/relay/test_ranks.py and test_profile_remote.py run ranks here"
+_SERVES = "runs until a signal, or needs that server; tests/relay/test_serving.py runs the page"
 _GPU = "needs an NVIDIA GPU; tests/gpu runs it"
 NOT_RUN = {
     "heteroplace setup-tvm": _INSTALLS,
@@ -49,6 +50,13 @@ NOT_RUN = {
     "pip install dist/heteroplace-*.whl": _INSTALLS,
     'pip install "heteroplace[relay]"': _INSTALLS,
     "python -m heteroplace.tvm_wheel install": _INSTALLS,
+    'pip install "heteroplace[serve]"': _INSTALLS,
+    "heteroplace serve model.so": _SERVES,
+    "heteroplace serve a.so best=b.so": _SERVES,
+    "curl -s localhost:8000/v2/models/model": _SERVES,
+    'curl -s localhost:8000/v2/models/model/infer -d \'{"inputs": [{"name": "x", '
+    '"shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}\'': _SERVES,
+    "curl -s localhost:8000/metrics": _SERVES,
     "heteroplace tune model.onnx --cluster local --budget 10m": _TUNES,
     "heteroplace probe --gpu-parts 2": _GPU,
     "heteroplace probe --cores 1-3 -o cluster.json": "needs four cores; see tests/unit/cli",

@@ -66,6 +66,7 @@ LAYERS = {
     "parts.parallel": (8, 9),
     "parts.routing": (8, 9),
     "parts.throughput": (8, 9),
+    "parts.serving": (9, 0),
     "cli": (9, 0),
     "demo": (9, 1),
 }

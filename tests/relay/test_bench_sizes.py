@@ -33,6 +33,7 @@ SMALLEST = {
     "dynamic": "--only ^smallest/zipf1$",
     "exact": "--only ^divi-module/rwnn/er10x1$ --solvers heft --budget 1",
     "ranks": "--only ^message/8$",
+    "serving": "--only ^smallest$",
     "tables": "--only ^divi-split/rwnn/er10x5-sdep2$ --budget 0.1 "
     "--folder {kept} --documents {kept}",
     "tabular": "--only '^mean imputer$'",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # it loads TVM
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Outputs = list[npt.NDArray[Any]]
+_UNWATCHED_S = 0.1
+"""How long a request waits before anything looks whether its client is still there."""
 
 
 class DisconnectedError(Exception):
@@ -65,7 +67,7 @@ class ServedModel:
             self.metrics.pending.dec()
 
     async def run(
-        self, arrays: Arrays, end_s: float, disconnected: Callable[[], Awaitable[None]]
+        self, arrays: Arrays, end_s: float, disconnected: Callable[[], Coroutine[Any, Any, None]]
     ) -> Outputs:
         """Run the network once a thread is free; return its outputs.
 
@@ -85,25 +87,28 @@ class ServedModel:
         ExecutionError
             The run failed.
         """
-        began_s = time.monotonic()
-        future = asyncio.wrap_future(
-            self._threads.submit(self._run, arrays, began_s, end_s),
-        )
-        watcher = asyncio.ensure_future(disconnected())
+        submitted_s = time.monotonic()
+        future = asyncio.wrap_future(self._threads.submit(self._run, arrays, submitted_s, end_s))
+        watcher: asyncio.Future[None] | None = None
         try:
-            await asyncio.wait(
-                (future, watcher),
-                timeout=end_s - began_s,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            # Most requests end soon, and a watcher for each would cost more than it saves.
+            await asyncio.wait((future,), timeout=min(end_s - submitted_s, _UNWATCHED_S))
+            if not future.done():
+                watcher = asyncio.ensure_future(disconnected())
+                await asyncio.wait(
+                    (future, watcher),
+                    timeout=end_s - time.monotonic(),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
             if future.done():
                 return future.result()
-            if watcher.done():
+            if watcher is not None and watcher.done():
                 raise DisconnectedError
             raise TimeoutError
         finally:
             future.cancel()
-            watcher.cancel()
+            if watcher is not None:
+                watcher.cancel()
 
     def close(self) -> None:
         """End the threads; requests that run are finished."""

@@ -74,6 +74,8 @@ class TensorCodec:
     def from_bytes(self, data: memoryview) -> npt.NDArray[Any]:
         """Return the array in raw bytes: little-endian, in C order.
 
+        It uses their memory, and is not aligned where they are not: an executor copies bytes.
+
         Raises
         ------
         ExecutionError
@@ -89,8 +91,6 @@ class TensorCodec:
         array: npt.NDArray[Any] = np.frombuffer(data, self._dtype)
         if self._dtype == np.bool_ and array.view(np.uint8).max() > 1:
             raise ExecutionError(f"{self.what}: the bytes of a BOOL are 0 or 1")
-        if not array.flags.aligned:
-            array = array.copy()
         return array.reshape(self.shape)
 
     def from_json(self, data: msgspec.Raw) -> npt.NDArray[Any]:
