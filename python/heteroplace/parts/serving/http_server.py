@@ -19,7 +19,7 @@ from heteroplace.parts.serving.serving_metrics import ServingMetrics
 from heteroplace.parts.serving.serving_options import ServingOptions
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Parameters of mallopt, from malloc.h."""
+"""Numbers of parameters of mallopt."""
 _KEPT_BLOCK_BYTES = 8 << 20
 _KEPT_BYTES = 64 << 20
 _KEEP_ALIVE_S = 75
