@@ -40,18 +40,22 @@ def client() -> Iterator[HttpClient]:
 
 
 def test_health_and_metadata(client: HttpClient) -> None:
-    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/model/ready"):
-        assert client.get(path).status == 200
+    for path, expected in (
+        ("/v2/health/live", {"live": True}),
+        ("/v2/health/ready", {"ready": True}),
+        ("/v2/models/model/ready", {"name": "model", "ready": True}),
+    ):
+        assert client.get(path).json == expected
     assert client.get("/v2").json["extensions"] == ["binary_tensor_data"]
-    expected = {
+    described = {
         "name": "model",
         "versions": ["1"],
         "platform": "heteroplace",
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3]}],
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [2, 3]}],
     }
-    assert client.get("/v2/models/model").json == expected
-    assert client.get("/v2/models/model/versions/1").json == expected
+    assert client.get("/v2/models/model").json == described
+    assert client.get("/v2/models/model/versions/1").json == described
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,15 @@ class ServingRoutes:
         )
 
     async def _live(self, _request: Request) -> Response:
-        return Response()
+        return _json_response({"live": True})
 
     async def _ready(self, _request: Request) -> Response:
+        self._check_ready()
+        return _json_response({"ready": True})
+
+    def _check_ready(self) -> None:
         if not self._is_ready():
             raise HTTPException(503, "the server is ending")
-        return Response()
 
     async def _server_metadata(self, _request: Request) -> Response:
         return _json_response(
@@ -97,8 +100,9 @@ class ServingRoutes:
         return _json_response(self._model_of(request).messages.metadata())
 
     async def _model_ready(self, request: Request) -> Response:
-        self._model_of(request)
-        return await self._ready(request)
+        name = self._model_of(request).name
+        self._check_ready()
+        return _json_response({"name": name, "ready": True})
 
     async def _infer(self, request: Request) -> Response:
         began_s = time.monotonic()

@@ -50,7 +50,6 @@ def serve(
     HeteroPlaceError
         A file cannot be loaded or served, or the port is taken.
     """
-    _keep_freed_memory()
     # Nobody can connect before `listen`; but a port that is taken is noticed before files load.
     with bound_socket(options) as listener:
         metrics = ServingMetrics()
@@ -65,6 +64,7 @@ def serve(
             server.config.app = ServingRoutes(
                 models, options, metrics, lambda: not server.should_exit
             ).app()
+            _keep_freed_memory()
             server.run([listener])
         finally:
             for model in models.values():
