@@ -148,7 +148,7 @@ def server(
         for name, executor in zip(names, executors, strict=True)
     }
     running: list[uvicorn.Server] = []
-    app = ServingRoutes(models, settings, metrics, lambda: not running[0].should_exit).app()
+    app = ServingRoutes(models, settings, metrics, lambda: not running[0].should_exit)
     config = uvicorn.Config(
         app, http=HttpToolsProtocol, ws="none", lifespan="off", log_config=None, access_log=False
     )

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
 pytest.importorskip("httptools")
 pytest.importorskip("prometheus_client")
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
 pytest.importorskip("httptools")
 pytest.importorskip("prometheus_client")
 

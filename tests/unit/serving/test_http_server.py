@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("httptools")
-pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
 from heteroplace.errors import HeteroPlaceError

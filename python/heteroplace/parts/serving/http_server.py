@@ -63,7 +63,7 @@ def serve(
             server = _Server(started, options)
             server.config.app = ServingRoutes(
                 models, options, metrics, lambda: not server.should_exit
-            ).app()
+            )
             _keep_freed_memory()
             server.run([listener])
         finally:
@@ -91,6 +91,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 "",
                 http=HttpToolsProtocol,
+                interface="asgi3",
                 ws="none",
                 lifespan="off",
                 log_config=None,

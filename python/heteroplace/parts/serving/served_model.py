@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from heteroplace.errors import ExecutionError
+from heteroplace.parts.serving.http_messages import DisconnectedError
 from heteroplace.parts.serving.inference_messages import InferenceMessages
+from heteroplace.parts.serving.run_threads import RunThreads
 from heteroplace.parts.serving.serving_metrics import ModelMetrics
 
 if TYPE_CHECKING:  # it loads TVM
@@ -22,10 +23,6 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 Outputs = list[npt.NDArray[Any]]
 _UNWATCHED_S = 0.1
 """How long a request waits before anything looks whether its client is still there."""
-
-
-class DisconnectedError(Exception):
-    """The client has closed its connection, and nobody waits for the answer."""
 
 
 class ServedModel:
@@ -45,7 +42,7 @@ class ServedModel:
         self._executor = executor
         self._max_pending = executor.max_in_flight + max_waiting
         self._num_pending = 0
-        self._threads = ThreadPoolExecutor(executor.max_in_flight, f"heteroplace-serve-{name}")
+        self._threads: RunThreads[Outputs] = RunThreads(executor.max_in_flight, f"serve-{name}")
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -67,7 +64,7 @@ class ServedModel:
             self.metrics.pending.dec()
 
     async def run(
-        self, arrays: Arrays, end_s: float, disconnected: Callable[[], Coroutine[Any, Any, None]]
+        self, arrays: Arrays, end_s: float, disconnected: Callable[[], Awaitable[None]]
     ) -> Outputs:
         """Run the network once a thread is free; return its outputs.
 
@@ -87,32 +84,29 @@ class ServedModel:
         ExecutionError
             The run failed.
         """
+        loop = asyncio.get_running_loop()
         submitted_s = time.monotonic()
-        future = asyncio.wrap_future(self._threads.submit(self._run, arrays, submitted_s, end_s))
-        watcher: asyncio.Future[None] | None = None
-        try:
+        future = self._threads.submit(lambda: self._run(arrays, submitted_s, end_s))
+        watchers: list[asyncio.Task[None]] = []
+        timers = (
+            loop.call_later(end_s - submitted_s, _fail, future, TimeoutError()),
             # Most requests end soon, and a watcher for each would cost more than it saves.
-            await asyncio.wait((future,), timeout=min(end_s - submitted_s, _UNWATCHED_S))
-            if not future.done():
-                watcher = asyncio.ensure_future(disconnected())
-                await asyncio.wait(
-                    (future, watcher),
-                    timeout=end_s - time.monotonic(),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-            if future.done():
-                return future.result()
-            if watcher is not None and watcher.done():
-                raise DisconnectedError
-            raise TimeoutError
+            loop.call_later(
+                _UNWATCHED_S,
+                lambda: watchers.append(loop.create_task(_watch(disconnected, future))),
+            ),
+        )
+        try:
+            return await future
         finally:
-            future.cancel()
-            if watcher is not None:
+            for timer in timers:
+                timer.cancel()
+            for watcher in watchers:
                 watcher.cancel()
 
     def close(self) -> None:
         """End the threads; requests that run are finished."""
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.close()
 
     def _run(self, arrays: Arrays, submitted_s: float, end_s: float) -> Outputs:
         began_s = time.monotonic()
@@ -127,3 +121,16 @@ class ServedModel:
             raise
         self.metrics.count_run(began_s - submitted_s, time.monotonic() - began_s)
         return outputs
+
+
+def _fail(future: asyncio.Future[Outputs], fault: Exception) -> None:
+    if not future.done():
+        future.set_exception(fault)
+
+
+async def _watch(
+    disconnected: Callable[[], Awaitable[None]], future: asyncio.Future[Outputs]
+) -> None:
+    """Give up a request once its client is gone."""
+    await disconnected()
+    _fail(future, DisconnectedError())

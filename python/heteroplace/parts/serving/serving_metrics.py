@@ -80,6 +80,7 @@ class ModelMetrics:
     ) -> None:
         self._model = model
         self._requests = requests
+        self._by_status: dict[int, Counter] = {}
         self.pending = pending
         self._seconds = seconds
         self._waited = waited
@@ -87,7 +88,10 @@ class ModelMetrics:
 
     def count(self, status: int, seconds: float) -> None:
         """Count a request that is answered, and its time."""
-        self._requests.labels(self._model, str(status)).inc()
+        counter = self._by_status.get(status)
+        if counter is None:
+            counter = self._by_status[status] = self._requests.labels(self._model, str(status))
+        counter.inc()
         self._seconds.observe(seconds)
 
     def count_run(self, waited_s: float, run_s: float) -> None:
