@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ExecutionError
-from heteroplace.files.faults import did_you_mean
 from heteroplace.parts.serving.tensor_codec import TensorCodec
 
 MODEL_VERSION = "1"

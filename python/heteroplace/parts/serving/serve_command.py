@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace.cli.shared import Parsers, add_command, add_json
+from heteroplace.command_parser import START
 from heteroplace.errors import HeteroPlaceError, MissingPackageError
 from heteroplace.options import add_arguments, from_arguments
 from heteroplace.parts.serving.serving_options import ServingOptions
@@ -26,6 +27,7 @@ def add_commands(commands: Parsers) -> None:
         description="Serve compiled files over HTTP by the Open Inference Protocol, version 2, "
         "until SIGTERM or Ctrl-C; requests in flight are then finished. Files are loaded before "
         "the port opens.",
+        group=START,
     )
     parser.add_argument(
         "models",
