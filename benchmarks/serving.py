@@ -4,7 +4,8 @@
 Its clients run in a second process, on the same cores: what they take of them is part of the
 figures, and is in a column of its own. The executor of this process is called by as many threads as
 requests may be in flight. The rounds that count are those in which other programs left the cores
-alone, but at least a third of all.
+alone, but at least a third of all. The ratio of processor times is what the ratio of throughputs
+would be on cores that never idle; other programs disturb it less.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ def table(rows: list[dict[str, object]]) -> str:
         "direct_cpu_ms": "CPU direct",
         "server_cpu_ms": "CPU server",
         "clients_cpu_ms": "CPU clients",
+        "cpu_ratio": "CPU ratio",
         "others_cores": "other cores",
     }
     return row_table(rows, columns, num_names=2)
@@ -121,6 +123,8 @@ def _row(
     counted = _counted(rounds[1:])  # the first one warms up
     direct, over_http = ([pair[side] for pair in counted] for side in (0, 1))
     ratios = [http.per_second / own.per_second for own, http in counted]
+    direct_ms, server_ms = _cpu_ms(direct), _cpu_ms(over_http)
+    clients_ms = 1e3 * median([turn.clients_cpu_s / max(turn.requests, 1) for turn in over_http])
     return {
         "name": name,
         "devices_used": list(executor.solution.devices_used),
@@ -133,9 +137,10 @@ def _row(
         "http_per_s": round(median([turn.per_second for turn in over_http]), 1),
         "ratio": round(median(ratios), 3),
         "ratios": [round(each, 3) for each in ratios],
-        "direct_cpu_ms": _cpu_ms([(turn.cpu_s, turn.requests) for turn in direct]),
-        "server_cpu_ms": _cpu_ms([(turn.cpu_s, turn.requests) for turn in over_http]),
-        "clients_cpu_ms": _cpu_ms([(turn.clients_cpu_s, turn.requests) for turn in over_http]),
+        "direct_cpu_ms": round(direct_ms, 3),
+        "server_cpu_ms": round(server_ms, 3),
+        "clients_cpu_ms": round(clients_ms, 3),
+        "cpu_ratio": round(direct_ms / (server_ms + clients_ms), 3),
         "others_cores": round(median([max(_others(pair)) for pair in counted]), 2),
     }
 
@@ -151,9 +156,9 @@ def _others(pair: tuple[_Turn, _Turn]) -> list[float]:
     return [turn.others_cores for turn in pair]
 
 
-def _cpu_ms(turns: Sequence[tuple[float, int]]) -> float:
-    """Return the processor time of a request."""
-    return round(median([1e3 * cpu_s / max(requests, 1) for cpu_s, requests in turns]), 3)
+def _cpu_ms(turns: Sequence[_Turn]) -> float:
+    """Return the processor time of a request in this process, or in the server."""
+    return median([1e3 * turn.cpu_s / max(turn.requests, 1) for turn in turns])
 
 
 def _direct_turn(executor: Executor, inputs: Mapping[str, np.ndarray], turn_s: float) -> _Turn:
