@@ -222,6 +222,9 @@ def _others() -> Iterator[Finding]:
     )
     yield _package("Gurobi", "gurobipy", "moirai's programmes are solved by HiGHS", NONE)
     yield _package("METIS", "pymetis", "the solver metis cannot be used", NONE)
+    yield _package(
+        "server", "uvicorn", "models cannot be served over HTTP", NONE, "heteroplace[serve]"
+    )
     yield _package("completion", "shtab", "no completion scripts for shells", NONE)
 
 
