@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; each name is loaded at
     from heteroplace.model.timeline import Timeline
     from heteroplace.parts import onnx as frontend
     from heteroplace.parts.kernels.tuned.tuner import tune
+    from heteroplace.parts.onnx.inference_session import InferenceSession
     from heteroplace.parts.parallel.sharding.shard_api import Shard, shard
     from heteroplace.parts.routing.find.find_routers import FindRouters
     from heteroplace.parts.routing.relay import public as routing
@@ -80,7 +81,7 @@ _PASSES_OF_PARTS = (
     "Specialise",
     "SpeculateRoutes",
 )
-_OF_PARTS = (*_PASSES_OF_PARTS, "frontend", "routing", "shard", "tune")
+_OF_PARTS = (*_PASSES_OF_PARTS, "InferenceSession", "frontend", "routing", "shard", "tune")
 """Public names that parts define; the seam `public_names` of the registry has their entries."""
 
 __all__ = [
@@ -93,6 +94,7 @@ __all__ = [
     "FindRouters",
     "HeteroPlace",
     "HeteroPlaceError",
+    "InferenceSession",
     "Link",
     "Memory",
     "PlaceBranches",
