@@ -49,7 +49,7 @@ def test_a_block_closes_the_executor_of_a_file(
         (output,) = executor.run(inputs)
         assert num_threads() > before
     assert executor.is_closed
-    assert num_threads() == before
+    assert num_threads() <= before  # threads of earlier tests may have ended
     assert output.size  # what a call returned is the caller's
     assert not [
         line for line in Path("/proc/self/maps").read_text().splitlines() if path.name in line
@@ -114,7 +114,7 @@ def test_a_closed_executor_of_calls_at_work_ends_its_threads(
     while num_threads() > before and time.monotonic() < end:  # that of futures lingers a moment
         gc.collect()
         time.sleep(0.02)
-    assert num_threads() == before
+    assert num_threads() <= before
 
 
 def test_a_block_that_fails_closes_too(executable: Executable) -> None:
