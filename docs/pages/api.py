@@ -29,6 +29,7 @@ _MODULES = {
     "parts.kernels.tuned": ("tuner",),
     "parts.hosts": ("machines", "messages", "mpi", "ranked_executor"),
     "parts.onnx": ("importer", "imported_model"),
+    "parts.serving": ("inference_session",),
     "parts.routing.find": ("find_routers",),
     "parts.routing.relay": ("api", "cells", "decision_ops", "dense", "loops", "passes",
                             "protocols"),

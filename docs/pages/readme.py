@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_HEADING = "## A complete program\n"
+_HEADING = "## Python\n"
 
 
 def readme_pages() -> dict[str, str]:

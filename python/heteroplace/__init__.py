@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # what type checkers and editors read; each name is loaded at
     from heteroplace.model.timeline import Timeline
     from heteroplace.parts import onnx as frontend
     from heteroplace.parts.kernels.tuned.tuner import tune
-    from heteroplace.parts.onnx.inference_session import InferenceSession
     from heteroplace.parts.parallel.sharding.shard_api import Shard, shard
     from heteroplace.parts.routing.find.find_routers import FindRouters
     from heteroplace.parts.routing.relay import public as routing
@@ -41,6 +40,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; each name is loaded at
         Specialise,
         SpeculateRoutes,
     )
+    from heteroplace.parts.serving.inference_session import InferenceSession
     from heteroplace.relay.annotate.annotation_reader import read_solution
     from heteroplace.run.executor import Executor
 

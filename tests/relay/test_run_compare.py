@@ -66,8 +66,8 @@ def test_every_comparison_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["run", "cnn.onnx", *BUILD, "--compare", "onnxruntime"]) == 0
     text = capsys.readouterr().out
     assert re.search(
-        r"^\d+\.\d\dx as fast as onnxruntime [\d.]+: [\d.]+ [mun]s against [\d.]+ [mun]s "
-        r"\(\d+ threads? each, in turns; outputs differ by at most .* of the largest value\)$",
+        r"^\d+\.\d\dx as fast as onnxruntime [\d.]+ \(median of 15 turns; [\d.]+ [mun]s against "
+        r"[\d.]+ [mun]s; \d+ threads? each; outputs differ by at most .* of the largest value\)$",
         text,
         re.MULTILINE,
     )
@@ -118,6 +118,20 @@ def test_other_open_sizes_give_a_command_that_works(capsys: pytest.CaptureFixtur
     assert "heteroplace compile open.onnx --input-shapes" in capsys.readouterr().err
     assert main(["run", "open.onnx", *BUILD, "--input-shapes", "x:[1,3,8,8]"]) == 0
     assert "output y: float32 [1,3,8,8]" in capsys.readouterr().out
+
+
+def test_report_and_explain_use_what_run_has_compiled(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(tiny_cnn(), "cnn.onnx")
+    assert main(["run", "cnn.onnx", "--runs", "3"]) == 0
+    before = sorted((cache / "models").iterdir())
+    assert main(["report", "cnn.onnx"]) == 0
+    assert main(["explain", "cnn.onnx"]) == 0
+    assert main(["diff", "cnn.onnx", "cnn.onnx"]) == 0
+    assert sorted((cache / "models").iterdir()) == before
+    assert Path("cnn.html").stat().st_size > 10_000
+    assert "why: " in capsys.readouterr().out
 
 
 def test_an_array_fixes_open_sizes(capsys: pytest.CaptureFixture[str]) -> None:

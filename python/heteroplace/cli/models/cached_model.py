@@ -6,7 +6,7 @@ import argparse
 import importlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -104,7 +104,7 @@ def _cached_options(
     """Everything on the command line, and in files that it names, that decides what is compiled."""
     chosen_options = {
         **options,
-        "inputs of the model": asdict(sizes),
+        "inputs of the model": asdict(replace(sizes, command="")),
         "is_annotated": not arguments.ignore_annotations,
         "tuned kernels": _kept_tunings(options),
     }

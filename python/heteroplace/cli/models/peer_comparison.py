@@ -65,12 +65,12 @@ class PeerTime:
         """Return the line about it."""
         name = f"{self.name} {self.version}".rstrip()
         precision = f", which computes in {self.precision} by default" if self.precision else ""
-        threads = f"{self.num_threads} thread{'' if self.num_threads == 1 else 's'} each, in turns"
+        details = f"{self.num_threads} thread{'' if self.num_threads == 1 else 's'} each"
         if self.max_difference is not None:
-            threads += f"; outputs differ by at most {self.max_difference:.1e} of the largest value"
+            details += f"; outputs differ by at most {self.max_difference:.1e} of the largest value"
         return (
-            f"{self.speedup:.2f}x as fast as {name}{precision}: {format_ns(self.ours_ns)} against "
-            f"{format_ns(self.peer_ns)} ({threads})"
+            f"{self.speedup:.2f}x as fast as {name}{precision} (median of {_NUM_ROUNDS} turns; "
+            f"{format_ns(self.ours_ns)} against {format_ns(self.peer_ns)}; {details})"
         )
 
 
