@@ -18,7 +18,7 @@ from heteroplace.machine.local import local_cluster
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = [
-    pytest.mark.costly(8),
+    pytest.mark.costly(1),
     pytest.mark.relay,
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
 ]
