@@ -310,6 +310,7 @@ def test_many_clients_get_their_own_answers() -> None:
 
 def test_metrics_name_only_models_that_exist(client: HttpClient) -> None:
     client.call("POST", "/v2/models/invented/infer", b"")
+    assert client.infer(*binary_request(np.zeros(6, "float32"))).status == 200
     page = client.get("/metrics")
     assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert b"invented" not in page.body
