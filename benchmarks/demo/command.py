@@ -28,9 +28,9 @@ _LINE_LENGTH = 120
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo and return its exit code: 0, or 1 if a command of ours failed."""
+    """Run the demo and return its exit code: 0, or 1 if one of our commands failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.demo", description=__doc__)
-    parser.add_argument("model", nargs="?", type=Path, help="an ONNX model in place of ours")
+    parser.add_argument("model", nargs="?", type=Path, help="an ONNX model of your own")
     parser.add_argument(
         "--output", type=Path, default=Path("build/demo"), metavar="DIR", help="default: build/demo"
     )
@@ -43,14 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     codes = [_show(title, model, options.output) for title, model in demos]
     for title, model in demos:
-        print(f"\n# {title}, beside other runtimes")
+        print(f"\n# {title}, compared with other runtimes")
         for peer in _PEERS:
             _compare(model, peer)
     return int(any(codes))
 
 
 def _demos(own: Path | None, folder: Path) -> Iterator[tuple[str, Path]]:
-    """The title and file of each model; files of ours are written now."""
+    """Yield the title and file of each model; our own files are written first."""
     if own is not None:
         yield str(own), own
         return

@@ -23,15 +23,17 @@ from benchmarks.distir.rank_models import (
 )
 from benchmarks.distir.run_table import run_table
 from benchmarks.peers.stock import in_pass_context
+from benchmarks.peers.turns import (
+    NearCores,
+    balanced_rounds,
+    side_by_side,
+)
 from benchmarks.run.comparison import core_to_core_probe
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import ClusterError
 from heteroplace.measure.timed_runs import (
-    NearCores,
     TimedRuns,
     Timer,
-    balanced_rounds,
-    side_by_side,
     time_in_turns,
 )
 from heteroplace.measure.transfers.link_programs import load_program, two_cores

@@ -18,8 +18,16 @@ import numpy as np
 
 from benchmarks.dynamic.builds import Builds
 from benchmarks.dynamic.trace_runs import TraceRuns, timer_of
+from benchmarks.peers.turns import (
+    at_once,
+)
 from heteroplace.measure.bound_thread import BoundThread
-from heteroplace.measure.timed_runs import TimedRuns, Timer, at_once, cluster_cores, time_runs
+from heteroplace.measure.timed_runs import (
+    TimedRuns,
+    Timer,
+    cluster_cores,
+    time_runs,
+)
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.routed.capacities import padded_load

@@ -13,6 +13,9 @@ from dataclasses import replace
 
 from benchmarks.differences import largest_difference
 from benchmarks.peers.stock import in_pass_context
+from benchmarks.peers.turns import (
+    balanced_rounds,
+)
 from benchmarks.place.command import PlaceOptions, default_solvers
 from benchmarks.plots import check_can_plot, plot_predictions
 from benchmarks.prediction.options import DEFAULT_MODELS, PredictionOptions
@@ -24,7 +27,10 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.lower.executable import write_programs
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.measured_interference import measure_interference
-from heteroplace.measure.timed_runs import TimedRuns, balanced_rounds, time_in_turns
+from heteroplace.measure.timed_runs import (
+    TimedRuns,
+    time_in_turns,
+)
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan, Step

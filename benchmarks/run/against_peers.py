@@ -8,6 +8,7 @@ in Relay has stock TVM alone as its peer.
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -40,7 +41,6 @@ from heteroplace.parts.onnx.peer_runtimes import (
     OnnxExecutor,
     OpenVinoExecutor,
     RuntimeExecutor,
-    missing_runtime,
 )
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
@@ -53,6 +53,13 @@ _RUNTIMES: Mapping[str, Callable[..., OnnxExecutor | OpenVinoExecutor]] = {
     OPENVINO: OpenVinoExecutor,
 }
 _GUESSED_PER_SECOND = 10**10
+
+
+def missing_runtime(package: str) -> str | None:
+    """Return why a runtime cannot be compared with; None: it can."""
+    if importlib.util.find_spec(package) is None:
+        return f"{package} is not installed (pip install 'heteroplace[bench]'): left out"
+    return None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     cluster = local_cluster(has_gpus=False)
     for model, tell in matching_models(only, say):
         options = ComparisonOptions(say=tell)
-        yield row_of(compare_plans(model, cluster, options, with_cores=False))
+        yield row_of(compare_plans(model, cluster, options))
 
 
 def row_of(result: Comparison) -> dict[str, object]:

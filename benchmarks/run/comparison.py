@@ -49,8 +49,6 @@ Key = TypeVar("Key")
 
 CHOSEN = "chosen"
 """Name of the plan that may use every device."""
-CORES = "cores"
-"""Name of the plan that may use every device but the one of all cores."""
 STOCK_ONE = "stock TVM, first device's cores"
 STOCK_ALL = "stock TVM, all cores"
 ONNXRUNTIME = "onnxruntime, one core"
@@ -81,8 +79,6 @@ class ComparisonOptions:
     turn_ns: int = 40_000_000
     """See `time_in_turns`."""
     say: Say = lambda line: None
-    on_round: Callable[[int], None] = lambda done: None
-    """Called with the number of rounds done: 0, 1, ..., `num_rounds`."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ class Comparison:
     model: Model
     prepared: Prepared
     executables: Mapping[str, Executable]
-    """By name of the plan: CHOSEN, CORES if there are several parts, and single devices."""
+    """By name of the plan: CHOSEN, and single devices."""
     executors: Mapping[str, Executor]
     """As `executables`."""
     timed: TimedRuns
@@ -110,7 +106,7 @@ class Comparison:
     @property
     def single_names(self) -> tuple[str, ...]:
         """Plans of a single device."""
-        return tuple(name for name in self.executables if name not in (CHOSEN, CORES))
+        return tuple(name for name in self.executables if name != CHOSEN)
 
     def measured_single_ns(self) -> dict[str, int]:
         """Return the measured time of each plan of a single device."""
@@ -157,26 +153,14 @@ def plan_names(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     Of single devices, one of each kind (target and number of cores).
     """
     plans = {CHOSEN: tuple(device.name for device in cluster.devices)}
-    most = max(len(device.cores) for device in cluster.devices)
-    parts = tuple(d.name for d in cluster.devices if len(d.cores) < most)
-    if len(parts) > 1:
-        plans[CORES] = parts
     first_of: dict[DeviceClass, str] = {}
     for index, device in enumerate(cluster.devices):
         first_of.setdefault(device_class(cluster, index), device.name)
     return plans | {name: (name,) for name in first_of.values()}
 
 
-def compare_plans(
-    model: Model, cluster: Cluster, options: ComparisonOptions, with_cores: bool = True
-) -> Comparison:
-    """Place, build and measure `model` on a cluster of CPU devices, beside the peers.
-
-    Parameters
-    ----------
-    with_cores
-        Also make the plan that may not use the device of all cores.
-    """
+def compare_plans(model: Model, cluster: Cluster, options: ComparisonOptions) -> Comparison:
+    """Place, build and measure `model` on a cluster of CPU devices, and measure the peers."""
     say = options.say
     # Stock first: costs and the runs that are held against them should be close in time.
     say("compiling with stock TVM")
@@ -187,22 +171,19 @@ def compare_plans(
     prepared = prepare_model(model, cluster, say)
     executables = {}
     for name, devices in plan_names(cluster).items():
-        if with_cores or name != CORES:
-            say(f"placing {len(prepared.graph.tasks)} tasks on {', '.join(devices)}")
-            executables[name] = place_on(prepared, devices, options.time_limit_s)
+        say(f"placing {len(prepared.graph.tasks)} tasks on {', '.join(devices)}")
+        executables[name] = place_on(prepared, devices, options.time_limit_s)
     say("loading")
     executors = {name: Executor(executable) for name, executable in executables.items()}
     peers = _peers(model, cluster, library, inputs)
     outputs = {name: executor.run(model.inputs) for name, executor in executors.items()}
     outputs.update({name: peer.run() for name, peer in peers.items()})
     say(f"measuring {len(executors)} plans and {len(peers)} peers in {options.num_rounds} rounds")
-    options.on_round(0)
     timed = time_in_turns(
         call_timers(executors, peers, model.inputs),
         num_rounds=options.num_rounds,
         turn_ns=options.turn_ns,
         core_to_core_ns=core_to_core_probe(executors),
-        on_round=options.on_round,
     )
     for peer in peers.values():
         peer.close()

@@ -101,7 +101,10 @@ class CommandParser(argparse.ArgumentParser):
             parser = commands.choices[entry.dest]
             group = parser.group if isinstance(parser, CommandParser) else MORE
             lines[group].append(f"  {entry.dest:{width}}  {entry.help}")
-        texts = [f"{group}:\n" + "\n".join(of) for group, of in lines.items() if of]
+        filled = {group: "\n".join(of) for group, of in lines.items() if of}
+        if len(filled) == 1:  # commands of a command
+            filled = dict(zip(("Commands",), filled.values(), strict=True))
+        texts = [f"{group}:\n{text}" for group, text in filled.items()]
         usage = f"usage: {self.prog} COMMAND [OPTION ...]"
         options = f"`{self.prog} COMMAND --help` shows the options of a command."
         epilog = textwrap.fill(self.epilog or "", _HELP_WIDTH)

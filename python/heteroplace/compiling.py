@@ -21,7 +21,13 @@ from heteroplace import pipeline
 from heteroplace.argument_checks import check_mapping, check_type
 from heteroplace.errors import FrontendError, LoweringError
 from heteroplace.files.no_file import why_no_file
-from heteroplace.frontends import Frontend, Imported, frontend_of, frontend_of_object
+from heteroplace.frontends import (
+    Frontend,
+    Imported,
+    frontend_of,
+    frontend_of_object,
+    has_free_batch,
+)
 from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import LOCAL, open_cluster
@@ -240,12 +246,13 @@ def _frontend(model: object) -> Frontend:
 
 
 def _rows(frontend: Frontend, model: object, sizes: _Sizes) -> int | None:
-    """Return the rows to import a model for; None: it leaves its batch size not open."""
+    """Return the rows to import a model for; None: its batch size is fixed."""
     if sizes.batch is not None:
         check_type("batch", sizes.batch, (int, np.integer), "a number of rows", FrontendError)
         return int(sizes.batch)
     fixed = {name: np.shape(value) for name, value in (sizes.values or {}).items()}
-    if not frontend.has_free_batch(model, {**(sizes.shapes or {}), **fixed}):
+    free = frontend.free_sizes(model, {**(sizes.shapes or {}), **fixed})
+    if not has_free_batch({name: shape for name, shape in free.items() if name not in fixed}):
         return None
     _LOG.warning(
         "%s leaves its batch size open and is imported for batch 1; batch=N is for others",

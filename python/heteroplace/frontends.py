@@ -83,15 +83,12 @@ class Frontend(Protocol):
         """
 
     def free_sizes(
-        self, path: Path, shapes: Mapping[str, Sequence[int]]
+        self, model: object, shapes: Mapping[str, Sequence[int]]
     ) -> dict[str, tuple[int | str, ...]]:
         """Return the sizes of each input that leaves one free: a number, or the name of a free one.
 
         `shapes` fixes those of its inputs, but for a size of -1. Empty if the file cannot be read.
         """
-
-    def has_free_batch(self, model: object, shapes: Mapping[str, Sequence[int]]) -> bool:
-        """Return whether inputs leave the number of their rows free."""
 
     def fixed_by_arrays(
         self, path: Path, arrays: Mapping[str, Any], batch: int | None
@@ -112,6 +109,20 @@ class Frontend(Protocol):
 
     def annotate(self, path: Path, output: str, solution: Solution) -> None:
         """Write the model with the devices of a plan."""
+
+
+def has_free_batch(free_sizes: Mapping[str, Sequence[int | str]]) -> bool:
+    """Return whether an input leaves the number of its rows free.
+
+    Parameters
+    ----------
+    free_sizes
+        As `Frontend.free_sizes` returns them.
+
+    >>> has_free_batch({"x": (4, "height")}), has_free_batch({"x": ("batch", 3)})
+    (False, True)
+    """
+    return any(shape and isinstance(shape[0], str) for shape in free_sizes.values())
 
 
 def frontend_of(path: str | Path) -> Frontend:

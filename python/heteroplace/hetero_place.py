@@ -114,7 +114,7 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     >>> seq = tvm.transform.Sequential([relay.transform.HeteroPlace(cluster)])  # doctest: +SKIP
     """
     keywords = {"params": params, **options}
-    read_options(keywords)  # wrong ones are told now, not when the pass runs
+    read_options(keywords)  # wrong ones are refused now, not when the pass runs
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
     make = tvm.transform.module_pass(_HeteroPlacePass, opt_level=0, name="HeteroPlace")

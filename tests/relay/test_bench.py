@@ -14,7 +14,6 @@ from benchmarks.peers.fresh_process import measure_in_fresh_process
 from benchmarks.peers.stock import StockExecutor, build_stock
 from benchmarks.run import command as run_bench
 from benchmarks.run.comparison import (
-    CORES,
     STOCK_ALL,
     STOCK_ONE,
     Comparison,
@@ -69,13 +68,6 @@ def test_plans_share_one_cost_table(tiny_comparison: Comparison) -> None:
             assert [row[column] for row in solution.costs.rows] == [
                 row[whole] for row in costed.costs.rows
             ]
-
-
-def test_plan_without_the_device_of_all_cores_uses_only_parts(tiny_comparison: Comparison) -> None:
-    if CORES not in tiny_comparison.executables:
-        pytest.skip("this process may run on one core only")
-    cluster = tiny_comparison.executables[CORES].solution.cluster
-    assert "cpu.all" not in [device.name for device in cluster.devices]
 
 
 def test_rows_of_run_bench_become_a_table(tiny_comparison: Comparison) -> None:

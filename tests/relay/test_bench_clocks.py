@@ -13,10 +13,16 @@ import pytest
 
 from benchmarks.dynamic.bounds import together
 from benchmarks.dynamic.trace_runs import passes, time_trace, timer_of
+from benchmarks.peers.turns import (
+    side_by_side,
+)
 from benchmarks.run.against_peers import OURS, PeerPrograms, row_of
 from benchmarks.run.comparison import call_timers
 from heteroplace.errors import ExecutionError
-from heteroplace.measure.timed_runs import Timer, side_by_side, time_in_turns
+from heteroplace.measure.timed_runs import (
+    Timer,
+    time_in_turns,
+)
 
 MS = 1_000_000
 LAST_CORE = max(os.sched_getaffinity(0))

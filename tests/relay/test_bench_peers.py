@@ -15,12 +15,12 @@ from benchmarks.differences import largest_difference, relative_difference
 from benchmarks.implementations import OWN, TVM, task_providers
 from benchmarks.peers.stock import in_pass_context
 from benchmarks.run import against_peers
-from benchmarks.run.against_peers import PeerOptions, measure_peers
+from benchmarks.run.against_peers import PeerOptions, measure_peers, missing_runtime
 from benchmarks.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.peak_speeds import measure_speeds
-from heteroplace.parts.onnx.peer_runtimes import OnnxExecutor, OpenVinoExecutor, missing_runtime
+from heteroplace.parts.onnx.peer_runtimes import OnnxExecutor, OpenVinoExecutor
 from heteroplace.tvm_bridge import llvm_cpu_target
 from zoo.models.catalogue import Model, import_model, peer_network_names
 from zoo.models.onnx_graph import FLOAT, OnnxGraph

@@ -156,7 +156,7 @@ def test_interference_is_measured_and_noted(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*PROFILE, "--interference", "--store", "own.sqlite"]) == 0
-    assert "beside other devices: " in capsys.readouterr().out
+    assert "while other devices work: " in capsys.readouterr().out
     with CostStore("own.sqlite") as store:
         quantities = {note.quantity for note in store.notes() if note.kind == "interference"}
     assert quantities >= {"slowdown beside other devices", "slowest tenth", "core to core", "fetch"}

@@ -44,7 +44,7 @@ def test_the_demo_answers_how_fast_why_and_what_if(
             "$ heteroplace simulate tiny.onnx --add-device another=cpu.0 --solve",
             "placed again",
             "$ heteroplace report tiny.onnx -o out/tiny.html",
-            "tiny.onnx, beside other runtimes",
+            "tiny.onnx, compared with other runtimes",
             "x as fast as onnxruntime ",
         )
     ]

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
 from onnx_models import tiny_cnn
 
+from heteroplace import local_cluster, save_cluster
 from heteroplace.cli.main import main
 from heteroplace.cli.models.model_cache import CACHE_VARIABLE
 from heteroplace.costs.store import PATH_VARIABLE
+from tests.unit.report.test_page import data_of
 
 BUILD = ("--budget", "1", "--runs", "5")
 THREADS = len(os.sched_getaffinity(0))
@@ -132,6 +135,19 @@ def test_report_and_explain_use_what_run_has_compiled(
     assert sorted((cache / "models").iterdir()) == before
     assert Path("cnn.html").stat().st_size > 10_000
     assert "why: " in capsys.readouterr().out
+
+
+def test_a_cluster_is_for_every_model_of_a_comparison(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(tiny_cnn(), "cnn.onnx")
+    cluster = local_cluster(has_gpus=False)
+    save_cluster(replace(cluster, devices=cluster.devices[:1]), "one.json")
+    assert main(["diff", "cnn.onnx", "cnn.onnx", "--cluster", "one.json"]) == 0
+    assert "device cpu." not in capsys.readouterr().out  # neither has a device that the other lacks
+    assert main(["report", "cnn.onnx", "--cluster", "one.json", "-o", "one.html"]) == 0
+    shown = "heteroplace report cnn.onnx --cluster one.json -o one.html"
+    assert data_of(Path("one.html").read_text())["command"] == shown
 
 
 def test_an_array_fixes_open_sizes(capsys: pytest.CaptureFixture[str]) -> None:

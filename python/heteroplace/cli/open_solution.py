@@ -58,14 +58,16 @@ def read_solution(path: str, arguments: argparse.Namespace) -> Solution:
     HeteroPlaceError
         A file cannot be read, or has faults.
     """
-    return with_program(path, arguments, lambda file: read_with_manifest(file, arguments)[0])
+    return with_program(path, arguments, lambda *program: read_with_manifest(*program)[0])
 
 
-def with_program(path: str, arguments: argparse.Namespace, use: Callable[[str], Result]) -> Result:
-    """Call `use` with a file that holds a plan, and return what it does.
+def with_program(
+    path: str, arguments: argparse.Namespace, use: Callable[[str, argparse.Namespace], Result]
+) -> Result:
+    """Call `use` with a file that holds a plan and the options about it; return its result.
 
-    A model is compiled first, as `heteroplace run` does it without options; or its compiled form
-    is in the cache already.
+    A model is first compiled for --cluster, as `heteroplace run` does it without other options,
+    unless the cache has its compiled form. That holds its cluster, so `use` gets none.
 
     Raises
     ------
@@ -75,7 +77,7 @@ def with_program(path: str, arguments: argparse.Namespace, use: Callable[[str], 
     if Path(path).suffix.lower() not in {
         suffix for frontend in load_plugins("frontends").values() for suffix in frontend.suffixes
     }:
-        return use(path)
+        return use(path, arguments)
     settings = argparse.Namespace(
         cluster=arguments.cluster,
         rebuild=False,
@@ -83,9 +85,11 @@ def with_program(path: str, arguments: argparse.Namespace, use: Callable[[str], 
         progress=getattr(arguments, "progress", False),
         quiet=arguments.quiet,
     )
-    arguments.cluster = None  # it is not of a plan file
+    rest = argparse.Namespace(**{**vars(arguments), "cluster": None})
     sizes = InputSizes(command="compile")
-    _, result = run_cached(Path(path), sizes, {}, settings, lambda program: use(str(program.path)))
+    _, result = run_cached(
+        Path(path), sizes, {}, settings, lambda program: use(str(program.path), rest)
+    )
     return result
 
 

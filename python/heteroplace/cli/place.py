@@ -184,7 +184,7 @@ def _run_model(arguments: argparse.Namespace) -> None:
     given = read_arguments(PlaceOptions, arguments, renamed=MODEL_RENAMED, names=names)
     given |= read_arguments(SolveOptions, arguments, renamed=RENAMED)
     record = SolverRecord()
-    read_options(given)  # wrong ones are told before anything slow
+    read_options(given)  # wrong ones are refused before anything slow begins
     check_model(model)
     builder = importlib.import_module(BUILDER)
     if arguments.annotate_onnx:

@@ -291,7 +291,7 @@ def _interference_text(interference: Any, cluster: Cluster) -> str:
         for index, device in enumerate(cluster.devices)
     ]
     return (
-        f"beside other devices: {', '.join(parts)}; "
+        f"while other devices work: {', '.join(parts)}; "
         f"core to core {interference.core_to_core_ns} ns; "
         f"fetching what another core wrote costs {interference.fetch_ns_per_byte:.3f} ns/B"
     )

@@ -138,7 +138,7 @@ def _add_simulate(commands: Parsers) -> None:
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print what there is to say about every task that is meant."""
     solution = read_solution(arguments.plan, arguments)
-    op = _longest_task(solution) if arguments.op is None else arguments.op
+    op = longest_task(solution) if arguments.op is None else arguments.op
     if arguments.json:
         print_json(list(map(asdict, solution.explain(op))))
         return
@@ -150,14 +150,22 @@ def run_explain(arguments: argparse.Namespace) -> None:
         print(f"\n... and {len(rest)} more tasks: {names}")
 
 
-def _longest_task(solution: Solution) -> str:
-    """The name of the task whose run takes longest; ties: the first."""
+def longest_task(solution: Solution) -> str:
+    """Return the name of the task whose run takes longest; ties: the first.
+
+    Raises
+    ------
+    HeteroPlaceError
+        The plan runs nothing.
+    """
     times = solution.timeline.step_times
     runs = [
         (times[index][0] - times[index][1], step.task)
         for index, step in enumerate(solution.plan.steps)
         if isinstance(step, Run) and index in times
     ]
+    if not runs:
+        raise HeteroPlaceError("the plan runs no task, so there is nothing to explain")
     return solution.graph.tasks[min(runs)[1]].name
 
 

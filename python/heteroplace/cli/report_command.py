@@ -81,12 +81,14 @@ def run(arguments: argparse.Namespace) -> None:
     output = arguments.output or _beside(arguments.file)
     check_writable(output)
     _check_measuring(arguments)
-    with_program(arguments.file, arguments, lambda file: _write_page(arguments, file, output))
-
-
-def _write_page(arguments: argparse.Namespace, file: str, output: str) -> None:
-    solution, manifest = read_with_manifest(file, arguments)
     command = _command(arguments, output)
+    with_program(
+        arguments.file, arguments, lambda file, rest: _write_page(file, rest, output, command)
+    )
+
+
+def _write_page(file: str, arguments: argparse.Namespace, output: str, command: str) -> None:
+    solution, manifest = read_with_manifest(file, arguments)
     if arguments.measure is not None:
         if manifest is None:
             raise HeteroPlaceError(
@@ -110,7 +112,7 @@ def _beside(file: str) -> str:
     """The page of a file that nobody has named another one for."""
     if not Path(file).name:
         raise HeteroPlaceError(
-            f"{file!r} is no file; give a plan (JSON), a solution or a compiled model"
+            f"{file!r} is no file; give a model, a compiled model, a solution or a plan (JSON)"
         )
     return str(Path(file).with_suffix(".html"))
 

@@ -102,7 +102,7 @@ def run_file(
     trusted_keys
         As of `heteroplace.load`.
     compare
-        Measures it beside other programs; None: nothing is compared.
+        Compares it with other programs; None: nothing is compared.
 
     Returns
     -------

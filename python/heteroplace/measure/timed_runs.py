@@ -15,11 +15,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.machine.usage import QUIET_CORES, Usage
@@ -29,7 +26,6 @@ from heteroplace.stats import median
 
 Timer = Callable[[int], Sequence[int]]
 """Runs something so many times and returns the wall time of each run in ns."""
-Result = TypeVar("Result")
 
 MIN_RUNS = 4
 MAX_RUNS = 200
@@ -39,7 +35,6 @@ _MIN_SHARE = 1 / 3
 """At least this part of the turns counts."""
 _QUIET_NS = 1_000_000
 _QUIET_SLICE_S = 0.01
-_NEAR_SLICE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -113,30 +108,6 @@ class TimedRuns:
 
     def _all_counted(self) -> list[Turn]:
         return [turn for name in self.turns for turn in self.counted_turns(name)]
-
-
-def balanced_rounds(timed: TimedRuns) -> dict[str, tuple[float, ...]]:
-    """Return for each name the ns of its rounds that count, without what was done to all alike.
-
-    A round's factor is the median, over the names, of the time in it over the name's median; each
-    time is divided by the factor of its round.
-    """
-    medians = {name: timed.median_ns(name) for name in timed.turns}
-    counted = {name: timed.counted(name) for name in timed.turns}
-    factors = {
-        index: median(
-            [
-                turns[index].median_ns / medians[name]
-                for name, turns in timed.turns.items()
-                if index in counted[name]
-            ]
-        )
-        for index in set().union(*counted.values())
-    }
-    return {
-        name: tuple(turns[index].median_ns / factors[index] for index in counted[name])
-        for name, turns in timed.turns.items()
-    }
 
 
 def time_in_turns(
@@ -219,35 +190,6 @@ def cluster_cores(cluster: Cluster) -> tuple[int, ...]:
     return tuple(sorted({core for device in cluster.devices for core in device.cores}))
 
 
-def side_by_side(timers: Sequence[Timer]) -> Timer:
-    """Return the timer of programs that run at once, each from a thread of its own.
-
-    A run of it is one of each program: it takes as long as so many runs would one after the other
-    at the rate that all have together.
-    """
-
-    def timer(num_runs: int) -> list[int]:
-        together = zip(*at_once([partial(each, num_runs) for each in timers]), strict=True)
-        return [round(len(timers) / sum(1 / ns for ns in each)) for each in together]
-
-    return timer
-
-
-def at_once(calls: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Make all calls at once, each from a thread of its own; return what they return, in order.
-
-    When all have ended, what one of them raised is raised.
-    """
-    start = threading.Barrier(len(calls))
-
-    def run(call: Callable[[], Result]) -> Result:
-        start.wait()
-        return call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(run, calls))
-
-
 def _take_turn(
     timer: Timer, num_runs: int, num_warm: int, core_to_core_ns: Callable[[], int | None] | None
 ) -> Turn:
@@ -260,33 +202,6 @@ def _take_turn(
     latencies.append(None if core_to_core_ns is None else core_to_core_ns())
     measured = [latency for latency in latencies if latency is not None]
     return Turn(int(median(times)), max(measured, default=None), others)
-
-
-class NearCores:
-    """Waits until cores are near, as long as its budget lasts. Not thread-safe.
-
-    Parameters
-    ----------
-    core_to_core_ns
-        Measures the core-to-core latency.
-    budget_s
-        Seconds for all waits together; then cores are taken as they are.
-    """
-
-    def __init__(self, core_to_core_ns: Callable[[], int | None], budget_s: float) -> None:
-        self._core_to_core_ns = core_to_core_ns
-        self._left_s = budget_s
-
-    def wait(self) -> bool:
-        """Wait until they are near; return False if the budget ended first."""
-        while True:
-            latency_ns = self._core_to_core_ns()
-            if latency_ns is None or latency_ns < NEAR_CORES_NS:
-                return True
-            if self._left_s <= 0:
-                return False
-            self._left_s -= _NEAR_SLICE_S
-            time.sleep(_NEAR_SLICE_S)
 
 
 def wait_until_quiet(limit_s: float = 1.0) -> bool:

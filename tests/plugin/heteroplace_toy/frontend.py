@@ -35,9 +35,6 @@ class RelayTextFrontend:
     def free_sizes(self, path, shapes):
         return {}
 
-    def has_free_batch(self, path, shapes):
-        return False
-
     def fixed_by_arrays(self, path, arrays, batch):
         return {}, {}
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.distir.run_table import run_table
-from heteroplace.measure.timed_runs import side_by_side
+from benchmarks.peers.turns import (
+    side_by_side,
+)
 
 Row = dict[str, object]
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from heteroplace.cli.main import main
+from heteroplace.cli.questions import longest_task
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.solution_file import load_solution
+from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from tests.unit.questions.worked import diamond_solution
 
@@ -34,6 +38,25 @@ def test_explain_prints_what_python_says(
     (told,) = json.loads(said(capsys, "explain", "solution.json", "--op", "c", "--json"))
     assert told["devices"] == ["gpu1"]
     assert [choice["change_ns"] for choice in told["choices"]] == [2, 0]
+
+
+def test_explain_means_the_longest_task_where_none_is_named(
+    solution: Solution, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = solution.timeline.step_times
+    lengths = {
+        solution.graph.tasks[step.task].name: times[index][1] - times[index][0]
+        for index, step in enumerate(solution.plan.steps)
+        if isinstance(step, Run)
+    }
+    longest = max(lengths, key=lambda name: lengths[name])
+    assert said(capsys, "explain", "solution.json") == f"{solution.explain(longest)[0]}\n"
+
+
+def test_a_plan_that_runs_nothing_has_nothing_to_explain(solution: Solution) -> None:
+    empty = replace(solution, plan=replace(solution.plan, steps=()))
+    with pytest.raises(HeteroPlaceError, match="the plan runs no task"):
+        longest_task(empty)
 
 
 def test_simulate_writes_a_solution_that_diff_reads(

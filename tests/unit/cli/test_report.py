@@ -76,7 +76,7 @@ def test_a_plan_is_judged_by_the_files_that_it_refers_to(solution: Solution) -> 
 @pytest.mark.parametrize("name", ["", ".", "/"])
 def test_what_has_no_name_is_no_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", name]) == 4
-    assert f"{name!r} is no file; give a plan" in capsys.readouterr().err
+    assert f"{name!r} is no file; give a model, a compiled model" in capsys.readouterr().err
 
 
 def test_place_writes_the_page_of_its_plan(solution: Solution) -> None:

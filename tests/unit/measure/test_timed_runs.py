@@ -6,15 +6,16 @@ import threading
 
 import pytest
 
-from heteroplace.measure import timed_runs
+from benchmarks.peers.turns import (
+    NearCores,
+    balanced_rounds,
+)
 from heteroplace.measure.timed_runs import (
     LONG_RUN_NS,
     MAX_RUNS,
     MIN_RUNS,
-    NearCores,
     TimedRuns,
     Turn,
-    balanced_rounds,
     time_in_turns,
     wait_until_quiet,
 )
@@ -205,7 +206,7 @@ def test_near_cores_are_waited_for_as_long_as_the_budget_lasts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(timed_runs.time, "sleep", slept.append)
+    monkeypatch.setattr("time.sleep", slept.append)
     latencies = iter([200, 200, 40, 200, 200, None])
     near = NearCores(lambda: next(latencies), budget_s=1.2)
     assert near.wait() and len(slept) == 2

@@ -29,11 +29,12 @@ def solution(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Solution:
 
 def rects(svg: str) -> list[tuple[float, float, str]]:
     """Return left end, width and text of each bar."""
-    found = []
+    rectangles = []
     for each in ElementTree.fromstring(svg).iter():
         if each.tag.endswith("}rect"):
-            found.append((float(each.attrib["x"]), float(each.attrib["width"]), str(each[0].text)))
-    return found
+            left, width = float(each.attrib["x"]), float(each.attrib["width"])
+            rectangles.append((left, width, str(each[0].text)))
+    return rectangles
 
 
 def test_lanes_are_in_the_order_of_the_cluster(predicted: Timeline, solution: Solution) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from heteroplace.cli.shared import plural
 from heteroplace.measure.timed_runs import (
     Timer,
     cluster_cores,
@@ -45,7 +46,7 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class PeerTime:
-    """Another program of the same network beside ours."""
+    """The time of another program that runs the same network, and ours."""
 
     name: str
     version: str
@@ -65,7 +66,7 @@ class PeerTime:
         """Return the line about it."""
         name = f"{self.name} {self.version}".rstrip()
         precision = f", which computes in {self.precision} by default" if self.precision else ""
-        details = f"{self.num_threads} thread{'' if self.num_threads == 1 else 's'} each"
+        details = f"{plural(self.num_threads, 'thread')} each"
         if self.max_difference is not None:
             details += f"; outputs differ by at most {self.max_difference:.1e} of the largest value"
         return (

@@ -123,15 +123,7 @@ class RpcHost:
         stored: Mapping[KernelKey, Measurement],
         profiler: Profiler,
     ) -> None:
-        """Measure there what is requested and not known yet.
-
-        Raises
-        ------
-        ExecutionError
-            The machine does not answer, or a kernel failed there.
-        LoweringError
-            A kernel cannot be compiled.
-        """
+        """Measure there what is requested and not known yet; see `RemoteHost.measure`."""
         missing = request.missing(stored)
         if not missing:
             return

@@ -57,20 +57,16 @@ class OnnxFrontend:
         return imported
 
     def free_sizes(
-        self, path: Path, shapes: Mapping[str, Sequence[int]]
+        self, model: object, shapes: Mapping[str, Sequence[int]]
     ) -> dict[str, tuple[int | str, ...]]:
         """Return the sizes of each input that leaves one free; a free one by its name."""
-        sizes: dict[str, tuple[int | str, ...]] = load_entry(f"{_PREPARE}.onnx_load:open_sizes")(
-            path, shapes
-        )
-        return sizes
-
-    def has_free_batch(self, model: object, shapes: Mapping[str, Sequence[int]]) -> bool:
-        """Return whether inputs leave the number of their rows free."""
         load_entry("heteroplace.parts.onnx.import_arguments:check_arguments")(
             model, shapes, None, None
         )
-        return bool(load_entry(f"{_PREPARE}.onnx_batch:free_batch")(model, shapes).names)
+        sizes: dict[str, tuple[int | str, ...]] = load_entry(f"{_PREPARE}.onnx_load:open_sizes")(
+            model, shapes
+        )
+        return sizes
 
     def fixed_by_arrays(
         self, path: Path, arrays: Mapping[str, Any], batch: int | None

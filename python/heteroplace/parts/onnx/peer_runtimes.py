@@ -158,13 +158,6 @@ class OpenVinoExecutor(RuntimeExecutor):
         super().__init__("openvino", make, inputs, cores)
 
 
-def missing_runtime(package: str) -> str | None:
-    """Return why a runtime cannot be compared with; None: it can."""
-    if importlib.util.find_spec(package) is None:
-        return f"{package} is not installed (pip install 'heteroplace[bench]'): left out"
-    return None
-
-
 class RuntimePeer:
     """An entry point of the group `heteroplace.peers`; see `heteroplace.peers.Peer`."""
 

@@ -10,7 +10,7 @@ import tvm
 
 from heteroplace.cli.models.input_shapes import Shapes, as_options, read_shapes
 from heteroplace.files.sharding import ShardingRecord
-from heteroplace.frontends import frontend_of
+from heteroplace.frontends import frontend_of, has_free_batch
 from heteroplace.model.cluster import Cluster
 from heteroplace.parts.parallel.sharding.degree_search import Grid, search_degrees
 from heteroplace.parts.parallel.sharding.model_source import ModelSource
@@ -82,7 +82,7 @@ def import_source(path: Path, options: ShardOptions, shapes: Shapes) -> ModelSou
     """
     options.say(f"importing {path}")
     frontend = frontend_of(path)
-    is_free = frontend.has_free_batch(path, shapes)
+    is_free = has_free_batch(frontend.free_sizes(path, shapes))
     with as_options():
         imported = frontend.import_file(
             path, shapes=shapes, is_any_batch=is_free, keeps_weights=options.is_training

@@ -297,11 +297,11 @@ def _set_shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[str,
 
 
 def open_sizes(
-    path: Path, input_shapes: Mapping[str, Sequence[int]]
+    source: str | os.PathLike[str] | ModelProto, input_shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, tuple[int | str, ...]]:
     """Return the sizes of each input that leaves one free; see `heteroplace.frontends.Frontend`."""
     try:
-        model = parse_file(path)
+        model = source if isinstance(source, ModelProto) else parse_file(Path(source))
     except FrontendError:  # whoever imports it says why
         return {}
     sizes = {}
