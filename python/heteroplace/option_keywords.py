@@ -27,6 +27,8 @@ class PlaceKeywords(TypedDict, total=False):
     tuned: str
     cublas: str
     cudnn: str
+    precision: str | Mapping[str, str]
+    max_error: float
     pin: Mapping[str, str]
     exclude: Sequence[str]
     inputs: Mapping[str, object] | str | os.PathLike[str] | None

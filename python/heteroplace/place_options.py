@@ -15,15 +15,14 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import parse_bytes
 from heteroplace.option_types import check_types
 from heteroplace.options import (
-    Option,
     by_attribute,
-    duration,
     key_value,
     option,
     options_of,
     pair,
     pairs,
 )
+from heteroplace.precision_option import Precision, check_precision, precision_entry
 from heteroplace.registry import added_plugins
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
@@ -150,6 +149,21 @@ class PlaceOptions:
         "can compute has its kernel where that makes the plan quicker; values as of cublas",
         choices=lambda: LIBRARY_PRECISIONS,
     )
+    precision: Precision = option(
+        "float32",
+        "what CPUs multiply in: float32; bf16: bfloat16 with float32 sums, by AVX512-BF16; auto: "
+        "bf16 in layers where it is faster, as long as outputs stay within max_error; or "
+        "PATTERN=bf16 for tasks, ops or layers; the last pattern that matches holds",
+        metavar="PRECISION|PATTERN=PRECISION",
+        parse=precision_entry,
+        join=pairs,
+    )
+    max_error: float = option(
+        0.01,
+        "in bf16, how far an output may be from the reference, by its largest absolute value",
+        metavar="RATIO",
+        parse=float,
+    )
     pin: Mapping[str, str] = option(
         dict,
         "tasks, ops or layers of the imported model that must run on DEVICE, e.g. 'nn.conv2d=gpu0'",
@@ -255,6 +269,7 @@ class PlaceOptions:
                     f"kernels are TVM's; give one of them"
                 )
         check_verify(self.verify)
+        check_precision(self.precision, self.max_error, self.kernels)
 
     @property
     def may_be_tuned(self) -> bool:
@@ -287,7 +302,8 @@ GRAPH_OPTIONS = (
 """Of `PlaceOptions`, those of any task graph, wherever its costs come from."""
 
 MODEL_OPTIONS = (
-    *("store", "kernels", "tuned", "cublas", "cudnn", "inputs", "routes", "weights_budget"),
+    *("store", "kernels", "tuned", "cublas", "cudnn", "precision", "max_error", "inputs"),
+    *("routes", "weights_budget"),
 )
 """Those that ask for a model: its kernels, what they are measured with, and its routers."""
 
@@ -382,17 +398,3 @@ def demanded_graph(graph: TaskGraph, cluster: Cluster, options: PlaceOptions) ->
     """
     pinned = with_pins(graph, cluster, options.pin, options.exclude)
     return with_no_split(with_layers(pinned, cluster, options.layers), options.no_split)
-
-
-def pass_config_types() -> dict[str, str]:
-    """Return the keys of the pass in a PassContext's config, each with TVM's type of its values."""
-    entries = [entry for cls in OPTION_CLASSES for entry in options_of(cls)]
-    return {CONFIG_PREFIX + entry.name: _type_key(entry) for entry in entries}
-
-
-def _type_key(entry: Option) -> str:
-    """TVM's type of an option's values in a PassContext."""
-    if entry.join is not None:
-        return "Array"  # TVM would make an object of the fields of a map
-    numbers = {int: "IntImm", float: "FloatImm", duration: "FloatImm"}
-    return numbers.get(entry.parse, "runtime.String")

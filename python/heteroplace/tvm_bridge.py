@@ -42,6 +42,10 @@ _HOW_TO_GET_TVM = "run `heteroplace setup-tvm`"
 # LLVM 10 knows these names. It compiles newer ones ("x86-64-v3", "sapphirerapids", "znver4")
 # for a generic CPU without AVX after printing an error, and detects new CPUs as "generic".
 _CPU_BY_FLAGS = (
+    (
+        "cooperlake",
+        {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16"},
+    ),
     ("cascadelake", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}),
     ("skylake-avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
     ("haswell", {"avx2", "fma"}),
@@ -185,6 +189,7 @@ def add_relay_op(
     compute: Callable[[Any, Any, Any], list[Any]],
     schedule: Callable[[Any, Any, Any], Any] | None = None,
     is_fusable: bool = False,
+    is_elementwise: bool = False,
     is_stateful: bool = False,
     infer_layout: Callable[[Any, Any, Any, Any], Any] | None = None,
 ) -> None:
@@ -203,6 +208,8 @@ def add_relay_op(
     is_fusable
         Elementwise ops behind it are fused with it, which its schedule must allow for; otherwise
         nothing is.
+    is_elementwise
+        It is fused with others as elementwise ops are.
     is_stateful
         It stays a call of its own: it is not computed while compiling, where it reads constants,
         nor made one with an equal one.
@@ -229,6 +236,7 @@ def add_relay_op(
     registry.register_compute(name, compute)
     patterns = registry.OpPattern
     fusing = patterns.OUT_ELEMWISE_FUSABLE if is_fusable else patterns.OPAQUE
+    fusing = patterns.ELEMWISE if is_elementwise else fusing
     registry.register_pattern(name, fusing)
     if infer_layout is not None:
         registry.register_infer_correct_layout(name, infer_layout)

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from heteroplace.options import Option, duration, options_of
 from heteroplace.tvm_bridge import add_to_relay_transform
 from heteroplace.tvm_import import keep_docstrings, keep_tvm_from_writing
 
@@ -31,5 +32,15 @@ def add_tvm_hooks(passes: Iterable[str], load: Callable[[str], object]) -> None:
 
 
 def _config_types() -> Mapping[str, str]:
-    types: Mapping[str, str] = importlib.import_module(_OPTIONS).pass_config_types()
-    return types
+    """The keys of the pass in a PassContext's config, each with TVM's type of its values."""
+    declared = importlib.import_module(_OPTIONS)
+    entries = [entry for cls in declared.OPTION_CLASSES for entry in options_of(cls)]
+    return {declared.CONFIG_PREFIX + entry.name: _type_key(entry) for entry in entries}
+
+
+def _type_key(entry: Option) -> str:
+    """TVM's type of an option's values in a PassContext."""
+    if entry.join is not None:
+        return "Array"  # TVM would make an object of the fields of a map
+    numbers = {int: "IntImm", float: "FloatImm", duration: "FloatImm"}
+    return numbers.get(entry.parse, "runtime.String")

@@ -155,6 +155,8 @@ DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
 WITHOUT_PAIRS: Mapping[str, str] = {
     "time_limit": "a limit of any solve, by the clock",
     "cublas": "for GPUs of this machine, else refused (fake_cuda/case_library_networks.py)",
+    "precision": "for processors with AVX512-BF16, else refused (test_bfloat16.py)",
+    "max_error": "a number, for a precision other than float32 (test_bfloat16.py)",
     "cudnn": "for GPUs of this machine, else refused (fake_cuda/case_library_networks.py)",
     "tuned": "nothing without tuned kernels in the store (test_tuned_kernels.py)",
     "iterations": "given with the solvers here, so that plans are the same in every run",

@@ -76,7 +76,10 @@ class NoisyProvider:
         self.events.append("register")
 
     def segment_passes(
-        self, target: tvm.target.Target, shared: dict[Any, Any] | None
+        self,
+        target: tvm.target.Target,
+        shared: dict[Any, Any] | None,
+        own_targets: Mapping[str, tvm.target.Target],
     ) -> SegmentPasses:
         def step(name: str) -> tuple[tvm.transform.Pass]:
             def run(function: relay.Function) -> relay.Function:

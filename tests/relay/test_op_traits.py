@@ -13,7 +13,12 @@ import tvm
 import heteroplace
 from heteroplace.model.op_traits.op_record import OpTraits
 from heteroplace.model.op_traits.op_table import OPS, RECORDS, ops_where, rules_by_op, traits_of
-from heteroplace.parts.kernels.cpu import batch_matmul_op, matmul_op, packed_matmul_op
+from heteroplace.parts.kernels.cpu import (
+    batch_matmul_op,
+    bfloat16_matmul_op,
+    matmul_op,
+    packed_matmul_op,
+)
 
 PACKAGE = Path(heteroplace.__file__).parent
 NOT_ANSWERS = {"ops", "is_relay"}
@@ -25,7 +30,12 @@ def test_no_op_has_two_records() -> None:
 
 
 def test_every_op_is_registered_by_tvm_unless_its_graph_is_not_relay() -> None:
-    own = {batch_matmul_op.BATCH_MATMUL_OP, matmul_op.MATMUL_OP, packed_matmul_op.PACKED_MATMUL_OP}
+    own = {
+        batch_matmul_op.BATCH_MATMUL_OP,
+        bfloat16_matmul_op.BFLOAT16_MATMUL_OP,
+        matmul_op.MATMUL_OP,
+        packed_matmul_op.PACKED_MATMUL_OP,
+    }
     assert own <= set(OPS)
     registered = set(tvm.ir.Op.list_op_names()) | own
     assert {name for name in OPS if name not in registered} == ops_where(lambda op: not op.is_relay)

@@ -27,7 +27,7 @@ PACKAGE_ROOT = Path(tvm_bridge.__file__).resolve().parents[1]
         (AVX512 - {"avx512vl"}, "llvm -mcpu=haswell"),
         (AVX512, "llvm -mcpu=skylake-avx512"),
         (AVX512 | {"avx512_vnni"}, "llvm -mcpu=cascadelake"),
-        (AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile"}, "llvm -mcpu=cascadelake"),
+        (AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile"}, "llvm -mcpu=cooperlake"),
     ],
 )
 def test_cpu_target_is_the_widest_that_the_flags_allow(flags: set[str], target: str) -> None:
@@ -35,7 +35,8 @@ def test_cpu_target_is_the_widest_that_the_flags_allow(flags: set[str], target: 
 
 
 def test_cpu_target_of_this_machine_is_one_of_the_known() -> None:
-    known = {"llvm", "llvm -mcpu=haswell", "llvm -mcpu=skylake-avx512", "llvm -mcpu=cascadelake"}
+    names = ("haswell", "skylake-avx512", "cascadelake", "cooperlake")
+    known = {"llvm", *(f"llvm -mcpu={name}" for name in names)}
     assert tvm_bridge.llvm_cpu_target() in known
 
 

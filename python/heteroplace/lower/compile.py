@@ -205,12 +205,12 @@ def lower_network(
         register_cuda_compiler()
     shared = sharing_layouts(targets)
     segment_of_task = {task: shared[target] for task, target in target_of_task.items()}
-    segments, outputs = cut_segments(mod, targets, segment_of_task)
     others = {
         task: targets[target]
         for task, target in target_of_task.items()
         if target != segment_of_task[task]
     }
+    segments, outputs = cut_segments(mod, targets, segment_of_task, own_targets=others)
     return lower_segments(segments, mod["main"].params, outputs, others, tunings)
 
 

@@ -50,7 +50,10 @@ class KernelProvider(Protocol):
         """Register ops, strategies and schedules with TVM; again changes nothing."""
 
     def segment_passes(
-        self, target: tvm.target.Target, shared: dict[Any, Any] | None
+        self,
+        target: tvm.target.Target,
+        shared: dict[Any, Any] | None,
+        own_targets: Mapping[str, tvm.target.Target],
     ) -> SegmentPasses:
         """Return the passes for one segment.
 
@@ -61,6 +64,8 @@ class KernelProvider(Protocol):
         shared
             Forms of weights that the modules of one network share; the passes add theirs. None:
             there is one module.
+        own_targets
+            Of tasks of the segment that have the key of another maker: their own targets, by name.
         """
 
     def finish(self, functions: tvm.IRModule, function: relay.Function) -> tvm.IRModule:

@@ -253,8 +253,9 @@ class _Lowerer:
         if (maker := variant_maker(own)) is not None:
             kernel = self._lower_variant(node.op, segment.target, maker)
         else:
-            with own:
-                kernel = self._lower(nameless(node.op), own)
+            made_for = own if has_stock_kernels(own) else segment.target
+            with made_for:
+                kernel = self._lower(nameless(node.op), made_for)
         workspace = self.kernels[kernel].workspace
         self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
         return writes

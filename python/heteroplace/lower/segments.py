@@ -76,6 +76,7 @@ def cut_segments(
     targets: tuple[tvm.target.Target | None, ...],
     target_of_task: Mapping[str, int],
     shared: SharedForms | None = None,
+    own_targets: Mapping[str, tvm.target.Target] | None = None,
 ) -> tuple[tuple[Segment, ...], tuple[ValueName, ...]]:
     """Cut `mod` by target and optimise each segment under its own.
 
@@ -90,6 +91,9 @@ def cut_segments(
         Position in `targets` for each task.
     shared
         Forms of weights that the modules of branches share. None: this is the only module.
+    own_targets
+        Of tasks that have the key of another maker, by name. They lie in the segment of the target
+        without it.
 
     Returns
     -------
@@ -118,7 +122,9 @@ def cut_segments(
             target = kernel_target(target)
             added = [
                 provider.segment_passes(
-                    target, None if shared is None else shared.setdefault(name, {})
+                    target,
+                    None if shared is None else shared.setdefault(name, {}),
+                    own_targets or {},
                 )
                 for name, provider in providers.items()
             ]

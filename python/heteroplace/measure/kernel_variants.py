@@ -24,12 +24,14 @@ from heteroplace.lower.kernel_provider import KernelVariants, kernel_variants, w
 from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices, table_from_rows
-from heteroplace.model.graph import TaskGraph
+from heteroplace.model.demands import with_precisions
+from heteroplace.model.graph import Task, TaskGraph
 from heteroplace.model.hosts import with_devices
-from heteroplace.model.implementations import LIBRARY_MAKERS, twin_name
+from heteroplace.model.implementations import BFLOAT16, BFLOAT16_OPS, LIBRARY_MAKERS, twin_name
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
+from heteroplace.precision_option import network_precision, precision_by_pattern
 from heteroplace.registry import load_plugin, plugins
 from heteroplace.relay.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.relay.tasks.network import Network
@@ -64,6 +66,9 @@ def with_requested_makers(
     if options.plan_in is not None:
         return network, cluster  # those of the plan are there already
     makers = ["tvm"] if options.kernels == "best" else []
+    whole = network_precision(options.precision)
+    if whole in (None, "auto"):
+        makers.append(BFLOAT16)
     is_installed = "tuned" in plugins("kernel_variants")
     if is_installed and options.may_be_tuned and not has_one_implementation(network.graph, items):
         makers.append("tuned")
@@ -73,7 +78,11 @@ def with_requested_makers(
         for name, maker in LIBRARY_MAKERS.items()
         if precisions[maker.option] == maker.precision
     ]
-    return with_makers(network, cluster, makers, cost_options, items)
+    network, cluster = with_makers(network, cluster, makers, cost_options, items)
+    if whole is None:
+        by_pattern = precision_by_pattern(options.precision)
+        network = network.with_graph(with_precisions(network.graph, cluster, by_pattern))
+    return network, cluster
 
 
 def with_makers(
@@ -91,7 +100,7 @@ def with_makers(
     tunings: dict[str, str] = {}
     available = []
     for maker in makers:
-        if maker != "tvm":
+        if maker not in ("tvm", BFLOAT16):
             if maker in LIBRARY_MAKERS:
                 option, precision = LIBRARY_MAKERS[maker]
                 _check_has_several(
@@ -143,6 +152,8 @@ def with_implementations(
         An op cannot be compiled for some target, or the trace of a tuned kernel is damaged.
     """
     compiled, graph = CompiledNetwork.of(network), network.graph
+    if makers == [BFLOAT16]:
+        _check_has_several(graph, items, "precision by layer or 'auto'", "precision='bf16'")
     _check_has_several(graph, items, "kernels='best'", "kernels='auto' or 'tvm'")
     count = len(cluster.devices)
     twins: list[Device] = []
@@ -161,8 +172,10 @@ def with_implementations(
     for position, (base_id, maker) in enumerate(bases):
         placement = [base_id if base_id in ids else ids[0] for ids in allowed]
         twin = count + position
-        if maker == "tvm":
+        if maker in ("tvm", BFLOAT16):
             others = differing_tasks(compiled, both, placement, base_id, twin)
+            if maker == BFLOAT16:  # others only round what these read
+                others = [task for task in others if _multiplies(graph.tasks[task])]
         else:
             others = variant_tasks(compiled, cluster, placement, base_id, maker)
         for task in others:
@@ -176,6 +189,10 @@ def with_implementations(
     )
     cluster = with_devices(both, sorted(kept_devices))
     return with_held_weights(network.with_graph(replace(graph, tasks=tasks)), cluster), cluster
+
+
+def _multiplies(task: Task) -> bool:
+    return not set(BFLOAT16_OPS).isdisjoint(task.op.split("+"))
 
 
 def differing_tasks(

@@ -14,6 +14,7 @@ from heteroplace.errors import (
 )
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import Task, TaskGraph
+from heteroplace.model.implementations import BFLOAT16, base_of, maker_of
 from heteroplace.model.units import parse_bytes
 
 
@@ -72,6 +73,47 @@ def with_pins(
             f"the module is annotated against pin or exclude: {'; '.join(barred)}; change the "
             f"options or the annotations"
         )
+    return replace(graph, tasks=tuple(tasks))
+
+
+def with_precisions(graph: TaskGraph, cluster: Cluster, precisions: Mapping[str, str]) -> TaskGraph:
+    """Return the graph whose tasks may use a device's kernels of one precision only.
+
+    Parameters
+    ----------
+    cluster
+        With the twins (`implementations`) that multiply in bfloat16.
+    precisions
+        Pattern as of `with_pins` -> "float32" or "bf16"; of several that match, the last one holds,
+        and without any it is float32. A task without a twin stays in float32.
+
+    Raises
+    ------
+    SolverError
+        A pattern matches nothing.
+    """
+    twins = {
+        device.name: cluster.devices[base].name
+        for index, device in enumerate(cluster.devices)
+        if maker_of(device.name) == BFLOAT16 and (base := base_of(cluster, index)) is not None
+    }
+    matched: set[str] = set()
+    tasks = []
+    for task in graph.tasks:
+        precision = "float32"
+        for pattern, value in precisions.items():
+            if any(fnmatch(name, pattern) for name in _names(task)):
+                matched.add(pattern)
+                precision = value
+        allowed = task.devices or tuple(device.name for device in cluster.devices)
+        left_out = set(twins)
+        if precision == "bf16":
+            left_out = {twins[name] for name in allowed if name in twins}
+        devices = tuple(name for name in allowed if name not in left_out)
+        tasks.append(replace(task, devices=devices))
+    unmatched = [pattern for pattern in precisions if pattern not in matched]
+    if unmatched:
+        raise _no_match("precision", unmatched, graph)
     return replace(graph, tasks=tuple(tasks))
 
 

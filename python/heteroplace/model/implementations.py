@@ -34,8 +34,14 @@ LIBRARY_MAKERS = {
 }
 """Libraries of NVIDIA's on GPUs: the name says what they multiply in where it is not float32."""
 
-MAKERS = ("tvm", "tuned", *LIBRARY_MAKERS)
-"""Who makes kernels beside us: TVM as it is, its tuners, cuBLASLt, cuDNN."""
+BFLOAT16 = "bf16"
+"""The maker of our own kernels that multiply in bfloat16."""
+
+BFLOAT16_OPS = ("nn.dense", "nn.matmul", "nn.conv2d")
+"""The ops that it computes, where their weights are constants."""
+
+MAKERS = ("tvm", "tuned", BFLOAT16, *LIBRARY_MAKERS)
+"""Who makes kernels beside us: TVM as it is, its tuners, we in bfloat16, cuBLASLt, cuDNN."""
 
 
 def twin_name(device: str, maker: str) -> str:

@@ -35,9 +35,10 @@ from heteroplace.place_options import (
     demanded_graph,
     read_options,
 )
+from heteroplace.precision_option import network_precision, precision_by_pattern
 from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.opt_level import default_opt_level, warn_of_low_level
-from heteroplace.relay.targets import with_stock_kernels
+from heteroplace.relay.targets import with_bfloat16, with_stock_kernels
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.stage_log import StageLog
@@ -54,7 +55,7 @@ _HERE = "heteroplace.pipeline.place_stages"
 PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage("check", "Refuse contradictory options and unreachable devices.", f"{_HERE}:check"),
     Stage("read", "Read the saved plan, the costs and the example inputs.", f"{_HERE}:read"),
-    Stage("limit", "Apply max_memory and kernels='tvm' to the cluster.", f"{_HERE}:limit"),
+    Stage("limit", "Apply max_memory, kernels='tvm' and precision='bf16'.", f"{_HERE}:limit"),
     Stage("prepare", "Optimise the network and cut it into tasks.", f"{_HERE}:prepare"),
     Stage("demand", "Apply pin, exclude, layers and no_split to the tasks.", f"{_HERE}:demand"),
     Stage("weights", "Find the bytes of weights that each kernel holds.", f"{_HERE}:weigh"),
@@ -74,6 +75,12 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage("compile", "Lower the kernels that the cost model needs.", f"{_HERE}:compile_kernels"),
     Stage("cost", "Measure or predict each task on each device.", f"{_HERE}:cost"),
     Stage("solve", "Find a plan, or take the saved one.", f"{_HERE}:solve"),
+    Stage(
+        "precision",
+        "Return layers to float32 until the outputs are within max_error.",
+        "heteroplace.pipeline.precision_stage:keep_within_error",
+        lambda state: network_precision(state.options.precision) == "auto",
+    ),
     Stage(
         "drop-kernels",
         "Remove kernel variants that the plan does not use.",
@@ -228,10 +235,15 @@ def read(state: PlaceState) -> PlaceState:
 
 
 def limit(state: PlaceState) -> PlaceState:
-    """Apply `max_memory` and `kernels="tvm"` to the cluster."""
+    """Apply `max_memory`, `kernels="tvm"` and `precision="bf16"` to the cluster."""
     cluster = with_max_memory(state.cluster, state.options.max_memory)
     if state.options.kernels == "tvm":
         cluster = with_stock_kernels(cluster)
+    precision = state.options.precision
+    if network_precision(precision) == "bf16":
+        cluster = with_bfloat16(cluster)
+    elif "bf16" in precision_by_pattern(precision).values():
+        with_bfloat16(cluster)  # raises where no device can
     return replace(state, cluster=cluster)
 
 

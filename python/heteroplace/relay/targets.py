@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import tvm
+from tvm.target.codegen import target_has_features
 from tvm.target.x86 import get_simd_32bit_lanes
 
-from heteroplace.errors import LoweringError
+from heteroplace.errors import LoweringError, SolverError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.implementations import LIBRARY_MAKERS, MAKERS
+from heteroplace.model.implementations import BFLOAT16, LIBRARY_MAKERS, MAKERS
 
 STOCK_KERNELS = "tvm_kernels"
 """Key of a target whose kernels are TVM's own, e.g. "llvm -keys=tvm_kernels,cpu"."""
@@ -19,7 +20,12 @@ STOCK_KERNELS = "tvm_kernels"
 MAKER_KEYS = {maker: f"{maker}_kernels" for maker in MAKERS}
 """Keys by the names of the other makers of kernels (`model/implementations.py`)."""
 
-_VARIANT_KEYS = {key: maker for maker, key in MAKER_KEYS.items() if key != STOCK_KERNELS}
+BFLOAT16_KERNELS = MAKER_KEYS[BFLOAT16]
+"""Key of a target whose products are in bfloat16, with float32 sums."""
+
+_VARIANT_KEYS = {
+    key: maker for maker, key in MAKER_KEYS.items() if key not in (STOCK_KERNELS, BFLOAT16_KERNELS)
+}
 _LIBRARY_KEYS = {MAKER_KEYS[maker] for maker in LIBRARY_MAKERS}
 """Keys of targets of GPUs; those of the other makers are for CPUs."""
 
@@ -68,7 +74,8 @@ def with_stock_kernels(cluster: Cluster) -> Cluster:
 def with_kernels_of(cluster: Cluster, maker: str) -> Cluster:
     """Return a cluster in which the targets of a maker's kind of devices have its key first.
 
-    Raises as `device_target`; other devices stay as they are.
+    Raises as `device_target`; other devices stay as they are, and so do CPUs that lack the
+    instructions of the maker's kernels.
 
     Parameters
     ----------
@@ -78,11 +85,41 @@ def with_kernels_of(cluster: Cluster, maker: str) -> Cluster:
     devices = []
     for device in cluster.devices:
         if device.kind == ("cuda" if maker in _LIBRARY_KEYS else "cpu"):
+            if maker == BFLOAT16_KERNELS and not multiplies_bfloat16(device_target(device)):
+                devices.append(device)
+                continue
             exported = dict(device_target(device).export())
             exported["keys"] = [maker, *(key for key in exported["keys"] if key != maker)]
             device = replace(device, target=str(tvm.target.Target(exported)))
         devices.append(device)
     return replace(cluster, devices=tuple(devices))
+
+
+def multiplies_bfloat16(target: tvm.target.Target) -> bool:
+    """Say whether a target multiplies bfloat16 by an instruction of whole vectors (AVX512-BF16)."""
+    is_cpu = target.kind.name == "llvm"
+    return (
+        is_cpu and bool(target_has_features(["avx512bf16"], target)) and float_lanes(target) == 16
+    )
+
+
+def with_bfloat16(cluster: Cluster) -> Cluster:
+    """Return a cluster whose CPUs multiply in bfloat16, as far as they have the instruction.
+
+    Raises
+    ------
+    SolverError
+        None of them has it.
+    """
+    changed = with_kernels_of(cluster, BFLOAT16_KERNELS)
+    if changed.devices == cluster.devices:
+        targets = ", ".join(sorted({repr(device.target) for device in cluster.devices}))
+        raise SolverError(
+            f"precision='bf16': no device of cluster {cluster.name!r} multiplies in bfloat16; "
+            f"expected a CPU whose target has AVX512-BF16, such as 'llvm -mcpu=cooperlake', found "
+            f"{targets}; give precision='float32', or `heteroplace probe` a processor that has it"
+        )
+    return changed
 
 
 def has_stock_kernels(target: tvm.target.Target) -> bool:

@@ -22,7 +22,9 @@ RECORDS = (
     _PRODUCT.of("nn.batch_matmul", labels="batch_matmul"),
     _OP.of("nn.contrib_dense_pack", cost="compute", flops="product"),
     _OP.of(
-        "heteroplace_batch_matmul heteroplace_matmul heteroplace_packed_matmul", flops="product"
+        "heteroplace_batch_matmul heteroplace_bfloat16_matmul heteroplace_matmul "
+        "heteroplace_packed_matmul",
+        flops="product",
     ),
     _CONVOLUTION.of("nn.conv1d nn.conv2d nn.conv3d", cost="compute", cells="convolution"),
     _CONVOLUTION.of("nn.conv2d_transpose", cost="compute"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.lower.kernel_provider import SegmentPasses
 from heteroplace.model.cluster import Cluster
 from heteroplace.parts.kernels.cpu.filters_ahead import ask_for_filters
@@ -24,8 +26,13 @@ from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
 from heteroplace.parts.kernels.rewrites.whole_blocks import WholeBlocks
 from heteroplace.parts.kernels.rewrites.winograd import PlainFilters, Winograd, with_plain_sums
 from heteroplace.relay.expressions import is_op_call, post_order
-from heteroplace.relay.targets import OWN_KERNELS, float_lanes
+from heteroplace.relay.targets import BFLOAT16_KERNELS, OWN_KERNELS, float_lanes
 from heteroplace.relay.tasks.network import Network
+
+_REWRITES = "heteroplace.parts.kernels.rewrites"
+_BFLOAT16_PRODUCTS = f"{_REWRITES}.bfloat16_products:Bfloat16Products"
+_BFLOAT16_CONVOLUTIONS = f"{_REWRITES}.bfloat16_products:Bfloat16Convolutions"
+"""Loaded for targets that multiply in bfloat16."""
 
 
 class CpuProvider:
@@ -36,7 +43,10 @@ class CpuProvider:
         register_schedules()
 
     def segment_passes(
-        self, target: tvm.target.Target, shared: dict[Any, Any] | None
+        self,
+        target: tvm.target.Target,
+        shared: dict[Any, Any] | None,
+        own_targets: Mapping[str, tvm.target.Target],
     ) -> SegmentPasses:
         """Return the passes; those for TVM's own kernels only read weights in place."""
         if target.kind.name != "llvm":
@@ -45,11 +55,21 @@ class CpuProvider:
         if OWN_KERNELS not in target.keys:
             return SegmentPasses(before_layouts=in_place)
         plain: PlainFilters = {}
+
+        def is_bfloat16(task: str | None) -> bool:
+            return BFLOAT16_KERNELS in list(own_targets.get(task or "", target).keys)
+
+        targets = (target, *own_targets.values())
+        products: tuple[tvm.transform.Pass, ...] = ()
+        convolutions: tuple[tvm.transform.Pass, ...] = ()
+        if any(BFLOAT16_KERNELS in list(each.keys) for each in targets):
+            products = (load_entry(_BFLOAT16_PRODUCTS)(is_bfloat16),)
+            convolutions = (load_entry(_BFLOAT16_CONVOLUTIONS)(is_bfloat16),)
         first = (ScaleMaps(), MatrixConvolutions(), ConvolvePhases())
         return SegmentPasses(
             (*first, WholeBlocks(float_lanes(target)), Powers()),
-            in_place,
-            (GlobalMeans(), Winograd(plain), ComputeOnce()),
+            (*products, *in_place),
+            (GlobalMeans(), *convolutions, Winograd(plain), ComputeOnce()),
             partial(with_plain_sums, plain=plain),
         )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from heteroplace.parts.onnx.prepare.onnx_source import parse_source, read_source
 from heteroplace.parts.onnx.verify.executable_check import check_can_verify, verify_executable
 from heteroplace.pipeline.build_state import BuildState
+from heteroplace.pipeline.low_precision import max_error_of
 from heteroplace.pipeline.place_state import PlaceState
 
 
@@ -32,5 +33,7 @@ def verify(state: BuildState) -> BuildState:
     source = parse_source(contents.source)
     assert source is not None  # else the stage does not apply
     with state.log.stage("verify", "comparing a run with onnxruntime"):
-        outcome = verify_executable(executable, contents.network.mod, source, state.verify)
+        outcome = verify_executable(
+            executable, contents.network.mod, source, state.verify, max_error_of(state.mod)
+        )
     return replace(state, executable=executable.verified(outcome))

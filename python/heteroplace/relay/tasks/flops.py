@@ -25,6 +25,9 @@ def call_flops(call: relay.Call) -> int:
     if name == "heteroplace_winograd":  # as of plain sums, whatever the algorithm saves
         _, _, _, blocks, lanes, *_ = static_shape(call.args[1].checked_type)
         return 2 * outputs[0] * blocks * lanes * 9
+    if name == "heteroplace_bfloat16_conv2d":
+        _, blocks, *size, pairs, _, pair = static_shape(call.args[1].checked_type)
+        return 2 * outputs[0] * blocks * math.prod(size) * pairs * pair
     if counted == "product":  # each element of the result is a sum of products
         data = static_shape(call.args[0].checked_type)
         weights = math.prod(static_shape(call.args[1].checked_type))

@@ -24,6 +24,7 @@ from tvm.target.x86 import get_simd_32bit_lanes
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.register_tiles import (
+    PAIRS,
     has_register_tiles,
     most_rows,
     tile_intrinsic,
@@ -142,7 +143,8 @@ class TiledProduct(NamedTuple):
     """Of a panel."""
     dtype: str
     right_dtype: str
-    """Of the right matrix, where that is read: it may be narrower."""
+    """Of the right matrix, where that is read: it may be narrower. PAIRS: both are of bfloat16, and
+    the depth is one of pairs."""
 
     @property
     def item_bytes(self) -> int:
@@ -152,7 +154,8 @@ class TiledProduct(NamedTuple):
     @property
     def right_bytes(self) -> int:
         """Of a right matrix in panels."""
-        item_bytes = int(tvm.DataType(self.right_dtype).bits) // 8
+        dtype = tvm.DataType(self.right_dtype)
+        item_bytes = int(dtype.bits * dtype.lanes) // 8
         return self.panels * self.width * self.depth * item_bytes
 
     @property
@@ -237,9 +240,9 @@ class TiledProduct(NamedTuple):
         Parameters
         ----------
         left
-            Of (*around, row, place in depth).
+            Of (*around, row, place in depth); of pairs, this has the place in a pair behind.
         right
-            Of (*around, panel, place in depth, column of the panel).
+            Of (*around, panel, place in depth, column of the panel); likewise.
         tag_
             Of the op that `schedule` is for.
         is_left_transposed
@@ -248,7 +251,9 @@ class TiledProduct(NamedTuple):
         tile, tiles, blocks = self.tiling()
         num_tiles = tiles * blocks
         is_whole = num_tiles * tile == self.rows
-        at = te.reduce_axis((0, self.depth), "depth")
+        axes = [te.reduce_axis((0, self.depth), "depth")]
+        if self.right_dtype == PAIRS:
+            axes.append(te.reduce_axis((0, 2), "of_pair"))
         div, mod = tvm.tir.indexdiv, tvm.tir.indexmod
 
         def first(t: Any) -> Any:
@@ -256,8 +261,9 @@ class TiledProduct(NamedTuple):
 
         def summed(*where: Any) -> tvm.tir.PrimExpr:
             *around, t, panel, y, x = where
-            factors = left(*around, first(t) + y, at) * right(*around, panel, at, x)
-            return te.sum(factors, axis=at)
+            at, *of_pair = axes
+            first_factor = left(*around, first(t) + y, at, *of_pair)
+            return te.sum(first_factor * right(*around, panel, at, x, *of_pair), axis=axes)
 
         tiles_shape = (*self.around, num_tiles, self.panels, tile, self.width)
         attrs = {_TRANSPOSED: is_left_transposed}
@@ -297,11 +303,11 @@ class TiledProduct(NamedTuple):
         stage = schedule[product]
         stage.compute_at(whole, xo if places < self.depth else yo)
         *_, t, panel, ty, tx = stage.op.axis
-        (depth,) = stage.op.reduce_axis
+        depth, *of_pair = stage.op.reduce_axis
         if self.is_by_registers:
             if places < self.depth:
                 part, depth = stage.split(depth, places)
-                stage.reorder(part, t, panel, ty, tx, depth)
+                stage.reorder(part, t, panel, ty, tx, depth, *of_pair)
             intrinsic = tile_intrinsic(
                 (tile, self.width, places),
                 lanes,

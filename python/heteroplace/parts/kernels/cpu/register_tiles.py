@@ -25,7 +25,11 @@ from tvm import te, tir
 from tvm.target.codegen import target_has_features
 
 from heteroplace.errors import LoweringError
-from heteroplace.parts.kernels.rewrites.narrow_weights import widened
+from heteroplace.parts.kernels.rewrites.narrow_weights import BFLOAT16_BITS, widened
+
+PAIRS = "uint16x2"
+"""Type of a right matrix of pairs of bfloat16, [depth, columns, 2]; the left one is of such
+numbers, [rows, 2 depth]."""
 
 _DTYPE, _ITEM_BYTES = "float32", 4
 _REGISTERS = {64: ("zmm", 32), 32: ("ymm", 16)}
@@ -43,9 +47,10 @@ _LOADS = {
     "float32": (4, "float", ("vmovups {0},{1}",)),
     "float16": (2, "half", ("vcvtph2ps {0},{1}",)),
     "uint16": (2, "i16", ("vpmovzxwd {0},{1}", "vpslld $$16,{1},{1}")),
+    PAIRS: (4, "i16", ("vmovups {0},{1}",)),
 }
-"""By type of the right matrix, bytes of an element, LLVM's type, and what brings some elements into
-a register."""
+"""By type of the right matrix, bytes of an element or pair, LLVM's type, and what brings some of
+them into a register."""
 _NEW_LINE = "\\0A"
 
 
@@ -85,7 +90,8 @@ def tile_intrinsic(
     is_part
         Whether the depth is one of several parts, whose products are added up in the result.
     right_dtype
-        Of the right matrix: float32, or that of weights in half precision.
+        Of the right matrix: float32, that of weights in half precision, or PAIRS: the depth is
+        one of pairs then.
     is_left_transposed
         Whether the left matrix is [depth, rows].
     tiles_of_panel
@@ -135,8 +141,9 @@ def tile_intrinsic(
         return (None, _zeros(tile, outs[0]), body(ins, outs)) if is_part else body(ins, outs)
 
     def bound(tensor: te.Tensor, stride: Any) -> tir.Buffer:
+        strides = [stride, *([2, 1] if len(tensor.shape) > 2 else [1])]
         return tir.decl_buffer(
-            tensor.shape, tensor.dtype, tensor.op.name, strides=[stride, 1], offset_factor=1
+            tensor.shape, tensor.dtype, tensor.op.name, strides=strides, offset_factor=1
         )
 
     binds = {
@@ -152,6 +159,8 @@ def _product(
 ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """Left matrix, right matrix, and what TVM looks for in its place: their product."""
     rows, columns, depth = shape
+    if right_dtype == PAIRS:
+        return _pair_product(rows, columns, depth)
     left_shape = (depth, rows) if is_left_transposed else (rows, depth)
     left = te.placeholder(left_shape, _DTYPE, "left")
     right = te.placeholder((depth, columns), right_dtype, "right")
@@ -160,6 +169,19 @@ def _product(
     def element(y: Any, x: Any) -> Any:
         factor = left[at, y] if is_left_transposed else left[y, at]
         return te.sum(factor * widened(right[at, x], _DTYPE), axis=at)
+
+    return left, right, te.compute((rows, columns), element, "tile")
+
+
+def _pair_product(rows: int, columns: int, depth: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    left = te.placeholder((rows, 2 * depth), BFLOAT16_BITS, "left")
+    right = te.placeholder((depth, columns, 2), BFLOAT16_BITS, "right")
+    at, of_pair = te.reduce_axis((0, depth), "depth"), te.reduce_axis((0, 2), "of_pair")
+
+    def element(y: Any, x: Any) -> Any:
+        factors = left[y, 2 * at + of_pair], right[at, x, of_pair]
+        first, second = (widened(each, _DTYPE) for each in factors)
+        return te.sum(first * second, axis=[at, of_pair])
 
     return left, right, te.compute((rows, columns), element, "tile")
 
@@ -180,6 +202,11 @@ class _Tile(NamedTuple):
     def num_lefts(self) -> int:
         """Registers with addresses of the left matrix."""
         return 1 if self.is_left_transposed else -(-self.rows // _GROUP)
+
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether it multiplies pairs of bfloat16."""
+        return self.right_dtype == PAIRS
 
 
 class _Asking(NamedTuple):
@@ -221,6 +248,8 @@ def _text(tile: _Tile, asking: _Asking) -> str:
     for) -> 0, in LLVM's language."""
     register, num_registers = _REGISTERS[tile.lanes * _ITEM_BYTES]
     right_bytes, right_type, _ = _LOADS[tile.right_dtype]
+    numbers = 2 if tile.is_of_pairs else 1
+    left_type = right_type if tile.is_of_pairs else "float"
     lefts = tile.num_lefts
     changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth", "%asked"]
     constraints = [
@@ -233,13 +262,13 @@ def _text(tile: _Tile, asking: _Asking) -> str:
     given = ", ".join(f"i64 {each}" for each in (*changed, "%result", "%row", "%line"))
     lines = "".join(f"{_NEW_LINE}{each}" for each in _instructions(tile, asking))
     text = [
-        f"define i32 @{tile.name}(float* %to, float* %from, {right_type}* %panel, "
+        f"define i32 @{tile.name}(float* %to, {left_type}* %from, {right_type}* %panel, "
         "i64 %left_stride, i64 %right_stride, i64 %depth, i64 %ahead) noinline {",
         "  %result = ptrtoint float* %to to i64",
-        "  %left = ptrtoint float* %from to i64",
+        f"  %left = ptrtoint {left_type}* %from to i64",
         f"  %right = ptrtoint {right_type}* %panel to i64",
-        f"  %row = mul i64 %left_stride, {_ITEM_BYTES}",
-        f"  %line = mul i64 %right_stride, {right_bytes}",
+        f"  %row = mul i64 %left_stride, {_ITEM_BYTES // numbers}",
+        f"  %line = mul i64 %right_stride, {right_bytes // numbers}",
         "  %asked = add i64 %right, %ahead",
     ]
     for index in range(lefts):
@@ -290,12 +319,15 @@ def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
         for offset in range(0, asking.bytes_, _LINE_BYTES):
             lines.append(f"prefetcht1 {page * asking.between_pages + offset}({asked_place})")
     free = num_registers - sums - vectors
+    spread, multiplied = "vbroadcastss", "vfmadd231ps"
+    if tile.is_of_pairs:
+        spread, multiplied = "vpbroadcastd", "vdpbf16ps"
     for row in range(rows):
         factor = held(sums + vectors + row % free)
-        lines.append(f"vbroadcastss {element(row)},{factor}")
+        lines.append(f"{spread} {element(row)},{factor}")
         for vector in range(vectors):
             total = held(row * vectors + vector)
-            lines.append(f"vfmadd231ps {factor},{held(sums + vector)},{total}")
+            lines.append(f"{multiplied} {factor},{held(sums + vector)},{total}")
     step = left_stride if tile.is_left_transposed else f"$${_ITEM_BYTES}"
     lines += [f"add {step},{left}" for left in lefts]
     lines += [f"add $${asking.bytes_},{asked_place}"] * (asking.bytes_ > 0)

@@ -16,7 +16,11 @@ from tvm import tir
 
 from heteroplace.tir.lowered_functions import is_kernel_of, with_nodes
 
-_OPS = ("heteroplace_packed_matmul", "heteroplace_batch_matmul")
+_OPS = (
+    "heteroplace_packed_matmul",
+    "heteroplace_batch_matmul",
+    "heteroplace_bfloat16_matmul",
+)
 """Where a kernel is of others, what it stores has to stay one statement (`in_place`)."""
 
 

@@ -30,6 +30,7 @@ from heteroplace.parts.onnx.verify.tolerances import (
     compare,
     furthest_off,
 )
+from heteroplace.pipeline.low_precision import low_precision_text
 from heteroplace.relay.ranges.array_intervals import legal_arrays
 from heteroplace.run.executor import Executor
 from heteroplace.run.missing_devices import missing_devices
@@ -76,7 +77,11 @@ def check_can_verify(
 
 
 def verify_executable(
-    executable: Executable, mod: tvm.IRModule, source: OnnxSource, verify: str
+    executable: Executable,
+    mod: tvm.IRModule,
+    source: OnnxSource,
+    verify: str,
+    max_error: float,
 ) -> Verification:
     """Run an executable once and compare its outputs with those of its ONNX model.
 
@@ -88,6 +93,9 @@ def verify_executable(
         The model.
     verify
         "auto": where it cannot be done, the outcome says why; "on": that is an error.
+    max_error
+        The tolerance, relative to the largest value of an output, where the plan multiplies in less
+        than float32.
 
     Raises
     ------
@@ -98,7 +106,7 @@ def verify_executable(
     reason = _missing(source) or _absent(executable)
     if not reason:
         try:
-            return _compared(executable, mod, source)
+            return _compared(executable, mod, source, max_error)
         except _CannotCompare as fault:
             reason = str(fault)
     if verify == "on":
@@ -135,7 +143,9 @@ def _hosts_fault(cluster: Cluster) -> str:
     )
 
 
-def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> Verification:
+def _compared(
+    executable: Executable, mod: tvm.IRModule, source: OnnxSource, max_error: float
+) -> Verification:
     changed = source.changed_files()
     if changed:
         raise _CannotCompare(f"{', '.join(changed)} changed since it was imported; import it again")
@@ -166,7 +176,12 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
         # The importer may have dropped casts to 16 bits that the reference makes.
         tolerance = replace(tolerance, relative=choose_tolerance(_half_types(source), ()).relative)
         difference, index = furthest_off(parts, references, tolerance)
-    note = ""
+    note = low = low_precision_text(executable.solution)
+    if low and not difference.is_within:
+        tolerance = replace(tolerance, relative=max_error)
+        difference, index = furthest_off(parts, references, tolerance)
+        if not difference.is_within:
+            raise VerificationError(_too_coarse(source, difference, low, max_error))
     if not difference.is_within:
         note, difference = _explain(
             executable, source, items[index], parts[index], difference, tolerance
@@ -182,6 +197,15 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
         difference.relative,
         tolerance.relative,
         note,
+    )
+
+
+def _too_coarse(source: OnnxSource, difference: Difference, low: str, max_error: float) -> str:
+    return (
+        f"model {source.path or 'in memory'}: {low}, and an output differs from "
+        f"{reference_name()} by {difference.relative:.2g} of its largest value; "
+        f"max_error={max_error:g} allows less. Give precision='auto', which keeps layers in "
+        f"float32 where that is needed, or precision='float32', or a larger max_error"
     )
 
 

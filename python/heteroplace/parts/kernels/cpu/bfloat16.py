@@ -1,0 +1,135 @@
+"""Numbers in bfloat16 on CPUs: how they are rounded, and the instruction that multiplies them.
+
+A bfloat16 is the upper half of a float32, and LLVM 10 has no type for it: tensors hold its bits.
+The instruction `vdpbf16ps` multiplies two pairs in each lane and adds both products to a float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relay, te, tir
+from tvm.topi import tag
+
+from heteroplace.parts.kernels.rewrites.narrow_weights import BFLOAT16_BITS, widened
+from heteroplace.relay.expressions import static_shape
+from heteroplace.tvm_bridge import add_relay_op
+
+ROUND_OP = "heteroplace_bfloat16"
+"""Rounds float32 numbers to the bits of bfloat16, to nearest, ties to even."""
+PAIR = 2
+"""Numbers that the instruction multiplies in each lane."""
+LANES = 16
+"""Sums of a vector."""
+_INSTRUCTION = "llvm.x86.avx512bf16.dpbf16ps.512"
+_NUM_OPERANDS = tir.const(3, "uint32")
+_HALF = 0x7FFF
+_QUIET_NAN = 0x7FC0
+_INFINITY = 0x7F800000
+_MAGNITUDE = 0x7FFFFFFF
+
+
+def bfloat16_bits(array: np.ndarray) -> np.ndarray:
+    """Return float32 numbers rounded to bfloat16, as their bits.
+
+    Examples
+    --------
+    >>> [hex(bits) for bits in bfloat16_bits(np.array([1, 1.01, np.inf, np.nan], "float32"))]
+    ['0x3f80', '0x3f81', '0x7f80', '0x7fc0']
+    """
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    rounded = (bits + (_HALF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
+    rounded = np.where((bits & _MAGNITUDE) > _INFINITY, _QUIET_NAN, rounded)
+    return rounded.astype(BFLOAT16_BITS)
+
+
+def rounded_weights(array: np.ndarray) -> np.ndarray:
+    """Return float32 numbers rounded to bfloat16, as float32."""
+    return (bfloat16_bits(array).astype(np.uint32) << 16).view(np.float32)
+
+
+def rounded(value: relay.Expr) -> relay.Call:
+    """Return a call of the op ROUND_OP."""
+    add_relay_op(
+        ROUND_OP,
+        "Float32 numbers, rounded to the bits of bfloat16.",
+        {"value": ("Tensor", "of float32")},
+        _type_of,
+        _compute,
+        is_elementwise=True,
+    )
+    return relay.Call(tvm.ir.Op.get(ROUND_OP), [value], tvm.ir.make_node("DictAttrs"))
+
+
+def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
+    (value,) = arguments
+    if not isinstance(value, relay.TensorType):
+        return None
+    return relay.TensorType(static_shape(value), BFLOAT16_BITS)
+
+
+def _compute(_attrs: Any, tensors: Any, _type: Any) -> list[te.Tensor]:
+    (value,) = tensors
+    return [te.compute(value.shape, lambda *at: _rounded(value(*at)), "bits", tag=tag.ELEMWISE)]
+
+
+def _rounded(number: tir.PrimExpr) -> tir.PrimExpr:
+    def const(value: int) -> tir.PrimExpr:
+        return tir.const(value, "uint32")
+
+    bits = tir.reinterpret("uint32", number)
+    nearest = (bits + const(_HALF) + ((bits >> const(16)) & const(1))) >> const(16)
+    is_nan = (bits & const(_MAGNITUDE)) > const(_INFINITY)
+    return tir.Select(is_nan, const(_QUIET_NAN), nearest).astype(BFLOAT16_BITS)
+
+
+def pair_products() -> tvm.tir.TensorIntrin:
+    """Return the intrinsic for LANES sums, to each of which the products of a pair are added.
+
+    The pair of the left operand is the same for all lanes.
+    """
+    data = te.placeholder((PAIR,), BFLOAT16_BITS, name="data")
+    weights = te.placeholder((LANES, PAIR), BFLOAT16_BITS, name="weights")
+    of_pair = te.reduce_axis((0, PAIR), "of_pair")
+    sums = te.compute(
+        (LANES,),
+        lambda lane: te.sum(
+            widened(data[of_pair], "float32") * widened(weights[lane, of_pair], "float32"),
+            axis=of_pair,
+        ),
+        name="sums",
+    )
+    buffers = {
+        data: tir.decl_buffer(data.shape, data.dtype, "data", offset_factor=1, strides=[1]),
+        weights: tir.decl_buffer(
+            weights.shape, weights.dtype, "weights", offset_factor=1, strides=[PAIR, 1]
+        ),
+    }
+    return te.decl_tensor_intrin(
+        sums.op, _statements, binds=buffers, default_buffer_params={"offset_factor": 1}
+    )
+
+
+def _statements(ins: list[tir.Buffer], outs: list[tir.Buffer]) -> tuple[tir.Stmt, ...]:
+    """What computes the sums at once, sets them to 0, and adds to them."""
+    data, weights = ins
+    (to,) = outs
+    sums_type, pairs_type = f"float32x{LANES}", f"int32x{LANES}"
+
+    def store(value: tir.PrimExpr) -> tir.Stmt:
+        builder = tir.ir_builder.create()
+        builder.emit(to.vstore(0, value))
+        return builder.get()
+
+    def added(sums: tir.PrimExpr) -> tir.Stmt:
+        pair = tir.reinterpret("int32", data.vload(0, f"{BFLOAT16_BITS}x{PAIR}"))
+        pairs = weights.vload([0, 0], f"{BFLOAT16_BITS}x{LANES * PAIR}")
+        operands = tir.Broadcast(pair, LANES), tir.reinterpret(pairs_type, pairs)
+        return store(
+            tir.call_llvm_pure_intrin(sums_type, _INSTRUCTION, _NUM_OPERANDS, sums, *operands)
+        )
+
+    zeros = tir.const(0, sums_type)
+    return added(zeros), store(zeros), added(to.vload(0, sums_type))

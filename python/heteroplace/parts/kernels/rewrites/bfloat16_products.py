@@ -1,0 +1,163 @@
+"""Products and convolutions with constant weights -> the same in bfloat16, with float32 sums.
+
+    nn.dense(%x, const)                  ==>  heteroplace_bfloat16_matmul(%y, panels)
+    nn.contrib_conv2d_NCHWc(%x, const)   ==>  heteroplace_bfloat16_conv2d(%y, filters)
+        where %y = heteroplace_bfloat16(%x)
+
+The rounding of %x belongs to the task that makes %x, so that its kernel stores half the bytes.
+Products of few rows wait for their weights alone: these are rounded, and kernels read them in half
+precision (`narrow_weights`). Depthwise convolutions, sums and everything else stay in float32.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from heteroplace.entries import load_entry
+from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, rounded, rounded_weights
+from heteroplace.relay.expr_map import ExprMap
+from heteroplace.relay.expressions import (
+    function_pass,
+    op_name,
+    rebuilt,
+    static_shape,
+    task_of_span,
+)
+from heteroplace.relay.products import operands_of
+
+IsChosen = Callable[[str | None], bool]
+"""Says whether a task, by its name, computes in bfloat16; None: an op of no task."""
+
+_CPU = "heteroplace.parts.kernels.cpu"
+_MATMUL = f"{_CPU}.bfloat16_matmul_op:bfloat16_matmul"
+_CAN_MULTIPLY = f"{_CPU}.bfloat16_matmul_op:can_multiply"
+_PANELS = f"{_CPU}.bfloat16_matmul_op:paired_panels"
+_CONVOLUTION = f"{_CPU}.bfloat16_conv_op:bfloat16_conv2d"
+_FILTERS = f"{_CPU}.bfloat16_conv_op:paired_filters"
+_WINDOW = f"{_CPU}.bfloat16_conv_op:FilterWindow"
+"""Loaded with the first op of each kind."""
+_PRODUCTS = ("nn.dense", "nn.matmul")
+_CONVOLUTIONS = ("nn.contrib_conv2d_NCHWc",)
+_BLOCKED = re.compile(r"NCHW(\d+)c")
+
+
+def Bfloat16Products(is_chosen: IsChosen) -> tvm.transform.Pass:  # noqa: N802  (as TVM names them)
+    """Return the pass over products of matrices; it goes before their weights lie in panels."""
+    return _pass("Bfloat16Products", _PRODUCTS, is_chosen, _product)
+
+
+def Bfloat16Convolutions(is_chosen: IsChosen) -> tvm.transform.Pass:  # noqa: N802  (likewise)
+    """Return the pass over convolutions; it goes behind AlterOpLayout."""
+    return _pass("Bfloat16Convolutions", _CONVOLUTIONS, is_chosen, _convolution)
+
+
+class _Rewrite:
+    """What has been made for one function."""
+
+    def __init__(self) -> None:
+        self.mapped: ExprMap[relay.Expr] = ExprMap()
+        self._rounded: ExprMap[relay.Expr] = ExprMap()
+        self._weights: dict[tuple[int, str], relay.Constant] = {}
+
+    def rounded(self, old: relay.Expr, reader: relay.Call) -> relay.Expr:
+        """Return a value of the function, rounded once for all its readers."""
+        if old not in self._rounded:
+            call = rounded(self.mapped[old])
+            span = old.span if isinstance(old, relay.Call) else reader.span
+            self._rounded[old] = relay.Call(call.op, call.args, call.attrs, None, span)
+        return self._rounded[old]
+
+    def weights(
+        self, constant: relay.Constant, form: str, laid_out: Callable[[np.ndarray], np.ndarray]
+    ) -> relay.Constant:
+        """Return weights in another form, the same constant for all calls that have them."""
+        key = constant.data.handle.contents.data, form
+        if key not in self._weights:
+            array = laid_out(constant.data.numpy())
+            self._weights[key] = relay.const(array, str(array.dtype))
+        return self._weights[key]
+
+
+def _pass(
+    name: str,
+    ops: tuple[str, ...],
+    is_chosen: IsChosen,
+    of_call: Callable[[relay.Call, _Rewrite], relay.Call | None],
+) -> tvm.transform.Pass:
+    def run(function: relay.Function) -> relay.Function:
+        state = _Rewrite()
+
+        def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+            if op_name(old) not in ops or not is_chosen(task_of_span(old)):
+                return new
+            call = of_call(old, state)
+            if call is None:
+                return new
+            return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)
+
+        return rebuilt(function, rewrite, state.mapped)
+
+    return function_pass(name, run, opt_level=3, ops=ops)
+
+
+def _product(old: relay.Call, state: _Rewrite) -> relay.Call | None:
+    operands = operands_of(old)
+    if operands is None or old.checked_type.dtype != "float32":
+        return None
+    (a, turns_a), (b, turns_b) = operands
+    if turns_a or not isinstance(b, relay.Constant):
+        return None
+    rows, columns = static_shape(old.checked_type)
+    depth = static_shape(a.checked_type)[1]
+    if not load_entry(_CAN_MULTIPLY)(rows, columns, depth):
+        weights = state.weights(b, "rounded", rounded_weights)
+        return relay.Call(old.op, [state.mapped[a], weights], old.attrs)
+
+    def panels(matrix: np.ndarray) -> np.ndarray:
+        laid_out: np.ndarray = load_entry(_PANELS)(matrix if turns_b else matrix.T)
+        return laid_out
+
+    weights = state.weights(b, "rows" if turns_b else "columns", panels)
+    call: relay.Call = load_entry(_MATMUL)(state.rounded(a, old), weights, columns)
+    return call
+
+
+def _convolution(old: relay.Call, state: _Rewrite) -> relay.Call | None:
+    if not _is_blocked(old):
+        return None
+    data, filters = old.args
+    attrs = old.attrs
+    window = load_entry(_WINDOW)(
+        *(
+            tuple(int(each) for each in values)
+            for values in (attrs.strides, attrs.padding, attrs.dilation)
+        )
+    )
+    weights = state.weights(filters, "", load_entry(_FILTERS))
+    call: relay.Call = load_entry(_CONVOLUTION)(state.rounded(data, old), weights, window)
+    return call
+
+
+def _is_blocked(call: relay.Call) -> bool:
+    """Say whether a convolution is of one group, float32 and constant filters, from an even number
+    of channels in a block into blocks of whole vectors."""
+    attrs, (data, filters) = call.attrs, call.args
+    if not isinstance(filters, relay.Constant) or len(attrs.padding) != 4:
+        return False
+    layouts = [_BLOCKED.fullmatch(str(each)) for each in (attrs.data_layout, attrs.out_layout)]
+    if None in layouts:
+        return False
+    data_lanes, lanes = (int(match[1]) for match in layouts if match is not None)
+    return (
+        str(attrs.kernel_layout) == f"OIHW{data_lanes}i{lanes}o"
+        and data_lanes % PAIR == 0
+        and lanes == LANES
+        and int(attrs.groups) == 1
+        and static_shape(filters.checked_type)[1] == static_shape(data.checked_type)[1]
+        and {str(each.checked_type.dtype) for each in (data, filters, call)} == {"float32"}
+    )

@@ -1,0 +1,176 @@
+"""The stage of `precision="auto"`: which tasks may multiply in bfloat16.
+
+It starts with all tasks whose bfloat16 kernels the solver chose. A group of tasks
+that moves the outputs too far is halved, and a single task that does stays in float32. A network
+with switches (`rounded_network`) tells how far each choice moves them, and the plan itself proves
+the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import tvm
+
+from heteroplace.lower.executable import Executable
+from heteroplace.model.hosts import with_devices
+from heteroplace.model.implementations import BFLOAT16, base_of, maker_of
+from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.model.solution import Solution
+from heteroplace.pipeline import core_stages
+from heteroplace.pipeline.build_stages import build
+from heteroplace.pipeline.place_stages import place
+from heteroplace.pipeline.place_state import PlaceState
+from heteroplace.pipeline.rounded_network import switched, with_switches
+from heteroplace.place_options import PlaceOptions
+from heteroplace.relay.ranges.array_intervals import legal_arrays
+from heteroplace.run.executor import Executor
+from heteroplace.run.missing_devices import missing_devices
+from heteroplace.solve.problem import SolveOptions
+
+_NUM_INPUTS = 4
+"""Seeded inputs by which a choice is judged."""
+_SHARES = (0.6, 0.4, 0.2)
+"""Of the allowed error that a choice may use up, one after the other until the plan itself does."""
+_MAX_SHARE = 0.75
+"""Of the allowed error that a plan may use up on these inputs: others may be worse."""
+_MAX_TRIALS = 200
+"""Choices; what is not tried by then stays in float32."""
+
+
+def keep_within_error(state: PlaceState) -> PlaceState:
+    """Return the state with a plan whose outputs are near enough to those of float32.
+
+    Where the devices of the plan are not in this machine, nothing can be run, and all tasks stay
+    in float32.
+    """
+    solution = state.known_solution
+    low = _low_tasks(solution)
+    if not low:
+        return state
+    remaining: frozenset[int] = frozenset()
+    if not missing_devices(solution.cluster, solution.devices_used):
+        with state.request.log.stage("precision", "comparing bfloat16 with float32") as figures:
+            remaining = _within(state, low)
+            figures |= {"bfloat16": len(remaining), "float32": len(low) - len(remaining)}
+    if remaining == frozenset(low):
+        return state
+    plan = _plan_with(solution, remaining)
+    limits, options = state.request.limits, state.options
+    solved = core_stages.solve(state.known_costed, limits, options.solver, state.request.log, plan)
+    return replace(state, solution=solved)
+
+
+def _low_tasks(solution: Solution) -> list[int]:
+    """The tasks that run on twins with bfloat16 kernels, those first that gain most by it."""
+    cluster, rows = solution.cluster, solution.costs.rows
+    gains: dict[int, int] = {}
+    for step in solution.plan.steps:
+        if isinstance(step, Run) and maker_of(cluster.devices[step.device].name) == BFLOAT16:
+            base = base_of(cluster, step.device)
+            assert base is not None  # a twin stands beside its device
+            theirs, ours = rows[step.task][base].ns, rows[step.task][step.device].ns
+            gains[step.task] = (theirs or 0) - (ours or 0)
+    return sorted(gains, key=lambda task: -gains[task])
+
+
+def _plan_with(solution: Solution, low: frozenset[int]) -> Plan:
+    """The same plan with only these tasks in bfloat16; a twin has the cores of its device."""
+    cluster = solution.cluster
+
+    def raised(step: Step) -> Step:
+        if not isinstance(step, Run) or step.task in low:
+            return step
+        is_low = maker_of(cluster.devices[step.device].name) == BFLOAT16
+        base = base_of(cluster, step.device) if is_low else None
+        return step if base is None else replace(step, device=base)
+
+    steps = [raised(step) for step in solution.plan.steps]
+    return replace(solution.plan, steps=tuple(steps))
+
+
+def _within(state: PlaceState, low: Sequence[int]) -> frozenset[int]:
+    """The tasks of `low` that may stay in bfloat16."""
+    solution, compiled = state.known_solution, state.known_compiled
+    mod, names = compiled.network.mod, [compiled.graph.tasks[task].name for task in low]
+    inputs = [legal_arrays(mod["main"], seed) for seed in range(_NUM_INPUTS)]
+    allowed = state.options.max_error
+    with Executor(_in_float32(with_switches(mod, names), solution)) as executor:
+        reference = _outputs(executor, [switched(each, [False] * len(low)) for each in inputs])
+
+        def fits(limit: float, tasks: frozenset[int]) -> bool:
+            on = [task in tasks for task in low]
+            outputs = _outputs(executor, [switched(each, on) for each in inputs])
+            return largest_error(outputs, reference) <= limit
+
+        for share in _SHARES:
+            remaining = largest_fitting(low, partial(fits, share * allowed), _MAX_TRIALS)
+            if not remaining:
+                break
+            trial = replace(solution, plan=_plan_with(solution, remaining))
+            with Executor(build(compiled, trial)) as running:
+                if largest_error(_outputs(running, inputs), reference) <= _MAX_SHARE * allowed:
+                    return remaining
+    return frozenset()
+
+
+def _in_float32(mod: tvm.IRModule, solution: Solution) -> Executable:
+    """A network compiled for the device of a plan that has most cores."""
+    cluster = solution.cluster
+    cpus = [index for index, device in enumerate(cluster.devices) if device.kind == "cpu"]
+    widest = max(cpus, key=lambda index: len(cluster.devices[index].cores))
+    part = with_devices(cluster, [widest])
+    options = PlaceOptions(solver="heft", costs="estimate", verify="off")
+    compiled, plain = place(mod, part, options, SolveOptions())
+    return build(compiled, plain)
+
+
+def _outputs(executor: Executor, inputs: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray]:
+    return [output.copy() for each in inputs for output in executor.run(each)]
+
+
+def largest_fitting(
+    tasks: Sequence[int], fits: Callable[[frozenset[int]], bool], max_trials: int
+) -> frozenset[int]:
+    """Return tasks that fit together; groups of those that do not are halved and tried again.
+
+    Examples
+    --------
+    >>> sorted(largest_fitting(range(8), lambda tried: 5 not in tried, 16))
+    [0, 1, 2, 3, 4, 6, 7]
+    """
+    fitting: frozenset[int] = frozenset()
+    groups = [tuple(tasks)]
+    for _ in range(max_trials):
+        if not groups:
+            break
+        group = groups.pop(0)
+        if fits(fitting.union(group)):
+            fitting = fitting.union(group)
+        elif len(group) > 1:
+            middle = len(group) // 2
+            groups[:0] = [group[:middle], group[middle:]]
+    return fitting
+
+
+def largest_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
+    """Return the largest difference of an output, by its largest absolute value; infinite where
+    one of both is no number, or an integer differs.
+
+    Examples
+    --------
+    >>> round(largest_error([np.float32([1, 2.02])], [np.float32([1, 2])]), 4)
+    0.01
+    """
+    worst = 0.0
+    for output, expected in zip(outputs, reference, strict=True):
+        if np.array_equal(output, expected, equal_nan=expected.dtype.kind == "f"):
+            continue
+        gap = np.abs(output.astype(np.float64) - expected.astype(np.float64)).max()
+        scale = np.abs(expected.astype(np.float64)).max()
+        is_known = expected.dtype.kind == "f" and np.isfinite(gap) and scale > 0
+        worst = max(worst, float(gap / scale) if is_known else np.inf)
+    return worst
