@@ -171,6 +171,10 @@ def test_a_network_in_bfloat16_is_near_and_holds_smaller_weights() -> None:
     assert 1e-4 < largest_error(found, expected) < 2e-2
     assert found[0].dtype == np.float32
     assert outputs(low, inputs)[0].tobytes() == found[0].tobytes()
+    weights_of = [
+        sum(task.weight_bytes for task in each.solution.graph.tasks) for each in (exact, low)
+    ]
+    assert weights_of[0] == 2 * weights_of[1] > 0
     ops = {kernel for kernel in low.lowered.program.kernels}
     assert any("bfloat16_conv2d" in str(kernel) for kernel in ops)
     assert any("bfloat16_matmul" in str(kernel) for kernel in ops)

@@ -6,7 +6,7 @@ import tvm
 
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
-from heteroplace.relay.annotate.requested_options import read_requested_options
+from heteroplace.relay.annotate.requested_options import requested_number
 from heteroplace.relay.targets import BFLOAT16_KERNELS, device_target
 
 
@@ -25,5 +25,4 @@ def low_precision_text(solution: Solution) -> str:
 
 def max_error_of(mod: tvm.IRModule) -> float:
     """Return the option `max_error` by which a module was placed."""
-    given = read_requested_options(mod).get("max_error", PlaceOptions().max_error)
-    return float(given)
+    return requested_number(mod, "max_error", PlaceOptions().max_error)

@@ -47,22 +47,32 @@ def read_requested_options(mod: tvm.IRModule) -> dict[str, Any]:
     LoweringError
         The module cannot hold the value of an option, such as a function.
     """
-    attributes = mod["main"].attrs
-    if attributes is None or _ATTRIBUTE not in attributes:
-        return {}
     options: dict[str, Any] = {}
-    for line in str(attributes[_ATTRIBUTE]).splitlines():
-        name, _, value = line.partition("=")
+    for name, value in _texts(mod).items():
         if name in _WATCHERS:
             continue
         try:
             options[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError) as err:
             raise LoweringError(
-                f"the module was placed with {line}, and it does not carry that value, only its "
-                f"text; place the model again with {name}="
+                f"the module was placed with {name}={value}, and it does not carry that value, "
+                f"only its text; place the model again with {name}="
             ) from err
     return options
+
+
+def requested_number(mod: tvm.IRModule, name: str, default: float) -> float:
+    """Return one option by which a module was made, a number; `default`: it was not given."""
+    return float(_texts(mod).get(name, default))
+
+
+def _texts(mod: tvm.IRModule) -> dict[str, str]:
+    """The values of the options by their names, as text."""
+    attributes = mod["main"].attrs
+    if attributes is None or _ATTRIBUTE not in attributes:
+        return {}
+    lines = str(attributes[_ATTRIBUTE]).splitlines()
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 def _text(options: Mapping[str, Any]) -> str:

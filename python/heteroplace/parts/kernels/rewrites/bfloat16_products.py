@@ -56,6 +56,27 @@ def Bfloat16Convolutions(is_chosen: IsChosen) -> tvm.transform.Pass:  # noqa: N8
     return _pass("Bfloat16Convolutions", _CONVOLUTIONS, is_chosen, _convolution)
 
 
+def bfloat16_weights(call: relay.Call) -> relay.Constant | None:
+    """Return the weights of a typed, neutral call that are certain to be held in bfloat16; None:
+    there are none.
+
+    Those of convolutions are if blocks of channels are whole vectors.
+    """
+    weights: relay.Expr | None = None
+    if op_name(call) == "nn.conv2d" and int(call.attrs.groups) == 1:
+        channels = static_shape(call.args[1].checked_type)[:2]
+        is_whole = str(call.attrs.kernel_layout) == "OIHW" and not any(
+            extent % LANES for extent in channels
+        )
+        weights = call.args[1] if is_whole else None
+    elif (operands := operands_of(call)) is not None:
+        (_, turns_a), (weights, _) = operands
+        weights = None if turns_a else weights
+    if not isinstance(weights, relay.Constant) or call.checked_type.dtype != "float32":
+        return None
+    return weights
+
+
 class _Rewrite:
     """What has been made for one function."""
 

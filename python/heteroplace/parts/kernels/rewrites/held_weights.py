@@ -1,9 +1,9 @@
 """Network + cluster -> `weight_bytes` of its tasks as the kernels of their devices hold weights.
 
 The graph is cut before devices are known, and counts weights by their element types. Where every
-device that may run a task reads its weights in half precision (`narrow_weights`), they are counted
-so, for limits of memory and for loads; where one does not, a GPU or kernels of TVM's own, the
-larger size stays, as a plan has to fit wherever the task goes.
+device that may run a task reads its weights in half precision (`narrow_weights`, or
+`bfloat16_products`), they are counted so, for limits of memory and for loads; where one does not, a
+GPU or kernels of TVM's own, the larger size stays, as a plan has to fit wherever the task goes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from dataclasses import replace
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices
 from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, shared_array
 from heteroplace.parts.kernels.rewrites.unpacked import PACKING_LEVEL, weights_of
 from heteroplace.relay.expressions import post_order, task_of_span
-from heteroplace.relay.targets import device_target, has_stock_kernels
+from heteroplace.relay.targets import BFLOAT16_KERNELS, device_target, has_stock_kernels
 from heteroplace.relay.tasks.network import Network
+
+_BFLOAT16_WEIGHTS = "heteroplace.parts.kernels.rewrites.bfloat16_products:bfloat16_weights"
+"""Loaded where targets multiply in bfloat16."""
 
 
 def with_held_weights(network: Network, cluster: Cluster) -> Network:
@@ -57,11 +61,17 @@ def _held_bytes(network: Network, cluster: Cluster) -> dict[str, tuple[int, int]
     narrow_bytes: dict[relay.Constant, int] = {}
     counted: set[tuple[str, relay.Constant]] = set()
     for call in post_order(network.mod["main"].body):
-        constant = weights_of(call) if isinstance(call, relay.Call) else None
+        if not isinstance(call, relay.Call):
+            continue
+        constant = _rounded_weights(call, targets)
+        if constant is not None:
+            narrow_bytes[constant] = shared_array(constant.data).nbytes // 2
+        else:
+            constant = weights_of(call)
         if constant is None:
             continue
         if constant not in narrow_bytes:
-            narrow_bytes[constant] = _saved_bytes(constant, targets)
+            narrow_bytes[constant] = min(_saved_bytes(constant, target) for target in targets)
         task = task_of_span(call) or ""
         if narrow_bytes[constant] and (task, constant) not in counted:
             counted.add((task, constant))
@@ -72,9 +82,19 @@ def _held_bytes(network: Network, cluster: Cluster) -> dict[str, tuple[int, int]
     return {name: (wide, wide - saved[name]) for name, wide in weight_bytes.items()}
 
 
-def _saved_bytes(constant: relay.Constant, targets: Sequence[tvm.target.Target]) -> int:
+def _rounded_weights(
+    call: relay.Call, targets: Sequence[tvm.target.Target]
+) -> relay.Constant | None:
+    """The weights of a call that all targets multiply in bfloat16; None: there are none."""
+    if not all(BFLOAT16_KERNELS in list(target.keys) for target in targets):
+        return None
+    weights: relay.Constant | None = load_entry(_BFLOAT16_WEIGHTS)(call)
+    return weights
+
+
+def _saved_bytes(constant: relay.Constant, target: tvm.target.Target) -> int:
     array = shared_array(constant.data)
-    return min(int(array.nbytes - narrowed(array, target).nbytes) for target in targets)
+    return int(array.nbytes - narrowed(array, target).nbytes)
 
 
 def _narrow_target(device: Device) -> tvm.target.Target | None:
