@@ -15,7 +15,15 @@ def solution_headline(solution: Solution) -> str:
 
     Where kernels were chosen, a line for each device that has others says what they gain.
     """
-    headline_text = headline(
+    return "".join(headline_parts(solution))
+
+
+def headline_parts(solution: Solution) -> tuple[str, str]:
+    """Return the headline in two parts: its claim, to be set large, and the rest.
+
+    Joined, they are `solution_headline`. The rest may be empty.
+    """
+    claim, rest = _parts(
         solution.cluster,
         solution.plan,
         solution.predicted_ns,
@@ -30,7 +38,7 @@ def solution_headline(solution: Solution) -> str:
         f"{name}: {count} tasks with these kernels gain {format_ns(gain_ns)}"
         for name, (count, gain_ns) in gains.items()
     ]
-    return "\n".join([headline_text, *lines])
+    return claim, "\n".join([rest, *lines])
 
 
 def headline(
@@ -64,6 +72,32 @@ def headline(
     is_compared : bool
         The devices that can run everything were compared with the plan.
     """
+    return "".join(
+        _parts(
+            cluster,
+            plan,
+            makespan_ns,
+            best_single,
+            bound_ns,
+            expected_ns,
+            item_ns,
+            is_compared=is_compared,
+        )
+    )
+
+
+def _parts(
+    cluster: Cluster,
+    plan: Plan,
+    makespan_ns: int,
+    best_single: tuple[str, int] | None,
+    bound_ns: int | None,
+    expected_ns: int | None,
+    item_ns: int | None,
+    *,
+    is_compared: bool,
+) -> tuple[str, str]:
+    """The claim of `headline` and the rest."""
     used = dict.fromkeys(device for step in plan.steps for device in devices_of(step))
     names = [cluster.devices[device].name for device in sorted(used)]
     run_ns = makespan_ns if expected_ns is None else expected_ns
@@ -73,25 +107,24 @@ def headline(
     speedup = best_single[1] / predicted_ns if best_single and predicted_ns else None
     notes = []
     if is_best and not plan.moved_by_hand:
-        text = f"one device is best: everything runs on {names[0]}, predicted {time}"
+        claim, rest = f"one device is best: everything runs on {names[0]}", f", predicted {time}"
     elif best_single is None or is_best:
-        text = f"predicted {time} on {listed(names, '+') or 'nothing'}"
+        claim, rest = f"predicted {time} on {listed(names, '+') or 'nothing'}", ""
         if is_compared and len(names) > 1 and plan.items == 1 and not plan.collectives:
             # Otherwise nobody has compared with one device.
             notes.append("no device alone can run everything")
     else:
         ratio = "" if speedup is None else f"{speedup:.2f}x "
         single = _time_text(plan, best_single[1], None if item_ns is None else best_single[1])
-        claim = "as fast as the best single device"
-        text = f"predicted {ratio}{claim}: {time} on {listed(names, '+')}, {single} on "
-        text += best_single[0]
+        claim = f"predicted {ratio}as fast as the best single device"
+        rest = f": {time} on {listed(names, '+')}, {single} on {best_single[0]}"
     if item_ns is not None:
         notes.append(f"a run of one item takes {format_ns(run_ns)}")
     if plan.moved_by_hand:
         notes.append(f"moved by hand: {plan.moved_by_hand}")
     if bound_ns is not None:
         notes.append(_limit_text(objective_ns, bound_ns, speedup))
-    return f"{text} ({'; '.join(notes)})" if notes else text
+    return claim, f"{rest} ({'; '.join(notes)})" if notes else rest
 
 
 def _limit_text(objective_ns: int, bound_ns: int, speedup: float | None) -> str:

@@ -9,17 +9,23 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib import metadata
 
+from heteroplace.costs.device_figures import fill_device
+from heteroplace.costs.work import main_dtype
 from heteroplace.model.memory_use.live_memory import live_curves
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import step_ns
 from heteroplace.registry import load_plugin
-from heteroplace.report.html.content import Measured, PageContent, SolverPoint
+from heteroplace.report.html.content import Alternative, Measured, PageContent, SolverPoint
 from heteroplace.report.html.page import write_page
+from heteroplace.report.machine_text import machine_text
 from heteroplace.report.weight_report import weights_text
 from heteroplace.simulate.decisions import full_table
 from heteroplace.simulate.throughput import busy_ns
+from heteroplace.solve.alternatives import MAX_TASKS, alternatives
 from heteroplace.solve.moves import most_movable, moves, unmovable
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem, Progress, ProgressReport
@@ -117,6 +123,14 @@ def report_content(
                 f"{len(graph.tasks):,} tasks; pin another one (--pin) and place again to see it."
             )
     costs = full_table(graph, cluster, solution.costs) if graph.routers else solution.costs
+    what_ifs: tuple[Alternative, ...] = ()
+    if len(graph.tasks) > MAX_TASKS:
+        missing["alternatives"] = (
+            f"The network has {len(graph.tasks):,} tasks, more than {MAX_TASKS:,}. "
+            f"`heteroplace simulate FILE --drop-device NAME --solve` predicts a change."
+        )
+    else:
+        what_ifs = alternatives(solution)
     return PageContent(
         solution,
         solution.timeline,
@@ -129,10 +143,47 @@ def report_content(
         progress,
         memory,
         _texts(solution),
+        _peak_flops(solution, measured),
+        what_ifs,
+        _about(solution, measured),
         tuple((_properties(solution) | dict(properties)).items()),
         command,
         missing,
     )
+
+
+def _peak_flops(solution: Solution, measured: Measured | None) -> tuple[int | None, ...]:
+    """The peak of each device: from the cluster, its model, or measured; None: unknown."""
+    dtype = main_dtype(solution.graph)
+    measured_peaks = {} if measured is None else measured.peak_flops
+    peaks: list[int | None] = []
+    for device in solution.cluster.devices:
+        flops = fill_device(device, dtype).flops_per_second
+        peaks.append(flops or measured_peaks.get(device.name))
+    return tuple(peaks)
+
+
+def _about(solution: Solution, measured: Measured | None) -> tuple[tuple[str, str], ...]:
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    date = datetime.fromtimestamp(time.time() if epoch is None else int(epoch), timezone.utc)
+    return (
+        ("date", f"{date:%Y-%m-%d %H:%M} UTC"),
+        ("heteroplace", metadata.version("heteroplace")),
+        ("machine", machine_text(solution.cluster)),
+        ("other programs", _load_text(solution, measured)),
+    )
+
+
+def _load_text(solution: Solution, measured: Measured | None) -> str:
+    """How busy other programs kept the machine, as far as somebody watched."""
+    texts = []
+    if any(detail.source == "measured" for detail in solution.costs.details):
+        cores = solution.others_cores
+        used = f"used {cores:.1f} cores" if cores else "used too little to disturb"
+        texts.append(f"{used} while costs were measured")
+    if measured is not None and measured.others_cores is not None:
+        texts.append(f"used {measured.others_cores:.1f} cores during the measured runs")
+    return "; ".join(texts) or "unknown, because nothing was measured"
 
 
 def _costliest(solution: Solution, count: int) -> list[int]:
@@ -178,12 +229,22 @@ def _missing(measured: Measured | None, progress: Sequence[SolverPoint]) -> dict
     missing = {}
     if measured is None or measured.timeline is None:
         missing["measured"] = (
-            "Nothing was measured. Run the compiled model: `heteroplace report model.so --measure "
-            "21`, or in Python `executable.report(path, measured=executor.timeline())`."
+            "The steps were not measured. `heteroplace report FILE --measure 21` measures them, "
+            "where FILE is a model or a compiled model; in Python: `executor.report(path)`."
+        )
+    if measured is None or (measured.time is None and measured.timeline is None):
+        missing["time"] = (
+            "Measured time: unknown. `heteroplace report FILE --measure 21` measures it, where "
+            "FILE is a model or a compiled model."
+        )
+    if measured is None or not any("onnxruntime" in peer.name.lower() for peer in measured.peers):
+        missing["onnxruntime"] = (
+            "onnxruntime: not compared. `heteroplace run model.onnx --compare onnxruntime "
+            "--report FILE` measures both in turns."
         )
     if not progress:
         missing["progress"] = (
-            "What the solver had at which time is not in the file; `heteroplace place ... --report "
-            "FILE` and `tvmc compile --placement-report FILE` record it."
+            "The solver's progress was not recorded. `heteroplace place ... --report FILE` and "
+            "`tvmc compile --placement-report FILE` record it."
         )
     return missing

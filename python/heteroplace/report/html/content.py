@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heteroplace.model.memory_use.memory import MemoryUse
@@ -23,6 +24,22 @@ class MeasuredTime:
     """Of the slowest."""
     of: str = "rounds"
     """What the low and the high one are of: "rounds", each a median of several runs, or "runs"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The prediction for the network on a cluster with one device fewer, or one more."""
+
+    label: str
+    """What the button says, e.g. "without cpu.1"."""
+    changes: tuple[str, ...]
+    """The changes of the cluster, as sentences."""
+    objective_ns: int | None
+    """Of the best plan for the changed cluster, simulated; None: there is no plan."""
+    devices: tuple[str, ...] = ()
+    """Devices that this plan uses."""
+    reason: str = ""
+    """Why there is no plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,12 @@ class Measured:
     """How queues spent a time with requests in flight; empty: it was not recorded."""
     requests_in_flight: int = 1
     """Most requests that were at work at once then."""
+    in_turns: MeasuredTime | None = None
+    """Time of the plan in the turns with its peers; None: `time` is from these turns."""
+    others_cores: float | None = None
+    """Cores that other programs used during the measured runs; None: nobody watched."""
+    peak_flops: Mapping[str, int] = field(default_factory=dict)
+    """Measured peak operations per second, by name of device."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +99,14 @@ class PageContent:
     """For each memory what the compiled program holds."""
     texts: tuple[tuple[str, str], ...] = ()
     """(title, text) of what has a text only, such as what is executed of routed branches."""
+    peak_flops: tuple[int | None, ...] = ()
+    """Peak operations per second of each device; None: unknown."""
+    alternatives: tuple[Alternative, ...] = ()
+    """One device fewer and one more."""
+    about: tuple[tuple[str, str], ...] = ()
+    """(name, value) of the lines under the verdict: date, version, processor, load."""
     properties: tuple[tuple[str, str], ...] = ()
-    """(name, value) of machine, versions, digests."""
+    """(name, value) of versions, digests and the compiled file."""
     command: str = ""
     """What makes this page again."""
     missing: dict[str, str] = field(default_factory=dict)

@@ -19,11 +19,9 @@ from heteroplace.model.timeline import Span, Timeline
 from heteroplace.report.compare import compare
 from heteroplace.report.dependencies import critical_path, critical_shares, data_pairs
 from heteroplace.report.divergence import divergences
-from heteroplace.report.headline import solution_headline
-from heteroplace.report.html.content import MeasuredTime, PageContent
+from heteroplace.report.html.content import Alternative, MeasuredTime, PageContent
 from heteroplace.report.html.layer_rows import layer_tree
 from heteroplace.report.layer_column import layer_label
-from heteroplace.report.notes import solution_notes
 from heteroplace.report.tables import cost_sources_line
 from heteroplace.stats import spearman
 
@@ -38,8 +36,6 @@ def encode(content: PageContent) -> _Json:
     solution = content.solution
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     value: _Json = {
-        "headline": solution_headline(solution),
-        "notes": solution_notes(solution),
         "sources": cost_sources_line(solution.costs),
         "graph": graph.name,
         "cluster": _cluster(cluster),
@@ -65,6 +61,9 @@ def encode(content: PageContent) -> _Json:
             [point.elapsed_ns, point.phase, point.best_ns, point.bound_ns]
             for point in content.progress
         ],
+        "peaks": list(content.peak_flops),
+        "alternatives": [_alternative(one) for one in content.alternatives],
+        "about": [list(one) for one in content.about],
         "texts": [list(text) for text in content.texts],
         "properties": [list(one) for one in content.properties],
         "command": content.command,
@@ -77,11 +76,13 @@ def encode(content: PageContent) -> _Json:
     if measured is not None:
         value["measured"] = {
             "time": None if measured.time is None else _time(measured.time),
+            "in_turns": None if measured.in_turns is None else _time(measured.in_turns),
             "peers": [_time(peer) for peer in measured.peers],
             "queues": [
                 [use.queue, use.busy_ns, use.wait_ns, use.wall_ns] for use in measured.queues
             ],
             "in_flight": measured.requests_in_flight,
+            "others_cores": measured.others_cores,
         }
     return value
 
@@ -107,6 +108,16 @@ def _result(content: PageContent) -> _Json:
 
 def _time(time: MeasuredTime) -> list[object]:
     return [time.name, time.median_ns, time.low_ns, time.high_ns, time.of]
+
+
+def _alternative(one: Alternative) -> _Json:
+    return {
+        "label": one.label,
+        "changes": list(one.changes),
+        "ns": one.objective_ns,
+        "devices": list(one.devices),
+        "reason": one.reason,
+    }
 
 
 def _cluster(cluster: Cluster) -> _Json:
@@ -176,7 +187,11 @@ def _tasks(graph: TaskGraph, plan: Plan) -> _Json:
 
 def _tensors(graph: TaskGraph) -> _Json:
     producers = [-1 if tensor.producer is None else tensor.producer for tensor in graph.tensors]
+    types = [f"{tensor.dtype} [{','.join(map(str, tensor.shape))}]" for tensor in graph.tensors]
+    ids = {text: number for number, text in enumerate(dict.fromkeys(types))}
     return {
+        "types": list(ids),
+        "type": [ids[text] for text in types],
         "name": [_tensor_name(graph, tensor) for tensor in graph.tensors],
         "producer": _deltas(producers),
         "bytes": [tensor.bytes for tensor in graph.tensors],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+from heteroplace.model.demands import layers_of
 from heteroplace.model.graph import TaskGraph
 
 MAX_CHILDREN = 24
@@ -23,8 +24,11 @@ def layer_tree(graph: TaskGraph) -> _Tree:
 
 class _Folder:
     def __init__(self, graph: TaskGraph) -> None:
-        self._names = [task.name for task in graph.tasks]
-        self._paths = [tuple(task.name.split("/")[:-1]) for task in graph.tasks]
+        # A task of an imported model has the names that its user knows.
+        layers = [layers_of(task) for task in graph.tasks]
+        pairs = zip(graph.tasks, layers, strict=True)
+        self._names = [own[0].strip("/") if own else task.name for task, own in pairs]
+        self._paths = [tuple(name.split("/")[:-1]) for name in self._names]
         # crossing[i]: tensors that tasks before i make and tasks from i on read.
         change = [0] * (len(graph.tasks) + 1)
         for tensor in graph.tensors:

@@ -13,9 +13,10 @@ import zlib
 from importlib import resources
 
 from heteroplace.files.output import json_text, write_text
-from heteroplace.report.headline import solution_headline
+from heteroplace.report.headline import headline_parts
 from heteroplace.report.html.content import PageContent
 from heteroplace.report.html.encode import encode
+from heteroplace.report.machine_text import machine_text
 from heteroplace.report.notes import solution_notes
 
 _SCRIPTS = (
@@ -23,8 +24,12 @@ _SCRIPTS = (
     "data.js",
     "elements.js",
     "headline.js",
+    "times.js",
+    "what_if.js",
     "lanes.js",
     "timeline.js",
+    "picture.js",
+    "ops.js",
     "memory.js",
     "graph.js",
     "links.js",
@@ -54,9 +59,16 @@ def page_text(content: PageContent) -> str:
     packed = base64.b64encode(zlib.compress(data.encode(), 9)).decode()
     solution = content.solution
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in solution_notes(solution))
+    claim, rest = headline_parts(solution)
+    about = "".join(
+        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
+        for name, value in content.about
+    )
     parts = {
-        "title": html.escape(f"{solution.graph.name} on {solution.cluster.name}"),
-        "headline": html.escape(solution_headline(solution)),
+        "title": html.escape(f"{solution.graph.name} on {machine_text(solution.cluster)}"),
+        "claim": html.escape(claim[:1].upper() + claim[1:]),
+        "rest": html.escape(_sentence(rest)),
+        "about": about,
         "notes": notes,
         "style": _asset("page.css"),
         "script": "\n".join(_asset(name) for name in _SCRIPTS),
@@ -69,6 +81,18 @@ def page_text(content: PageContent) -> str:
         name, _, after = text.partition("}}")
         texts += [parts[name], after]
     return "".join(texts)
+
+
+def _sentence(rest: str) -> str:
+    """The rest of a headline, to stand on lines of its own.
+
+    >>> _sentence(": 10 ns on a+b (gap 2 %)"), _sentence(" (gap 2 %)"), _sentence("")
+    ('10 ns on a+b (gap 2 %)', 'Gap 2 %', '')
+    """
+    text = rest.lstrip(":, ")
+    if text.startswith("("):
+        text = text[1:].replace(")", "", 1) if text.count("(") == 1 else text
+    return text[:1].upper() + text[1:]
 
 
 def _asset(name: str) -> str:

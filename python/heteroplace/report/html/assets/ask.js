@@ -21,13 +21,14 @@ const ask = (model, task) => {
 const answer = (model, task) => {
   const name = model.tasks.name[task], members = model.tasks.members[task];
   const parts = [el("h3", { style: "margin-top:0" }, `${name} is on ${model.deviceNames(task)}`)];
+  if (model.tasks.layer[task]) parts.push(el("p", null, el("b", null, "Layer: "), model.tasks.layer[task]));
   parts.push(el("p", null, `${model.op(task)}${members.length ? ` (${members.slice(0, 12).join(", ")}${members.length > 12 ? ", \u2026" : ""})` : ""}`));
   parts.push(el("p", null, el("b", null, "Why: "), model.tasks.reason[task] || "the plan gives no reason"));
   const limits = model.tasks.limits[task];
   if (limits) parts.push(el("p", null, limitsText(limits)));
   parts.push(el("p", null, whenText(model, task)));
   parts.push(deviceTable(model, task));
-  if (!model.movesOf.has(task)) parts.push(missing(model.missing.moves || "What moving it would cost is not known."));
+  if (!model.movesOf.has(task)) parts.push(missing(model.missing.moves || "What moving it would cost is unknown."));
   parts.push(neighbours(model, task));
   parts.push(el("button", { type: "button", onclick: () => {
     document.getElementById("answer").hidden = true;
@@ -68,13 +69,13 @@ const deviceTable = (model, task) => {
   const own = model.devicesOf(task), row = model.movesOf.get(task);
   const batches = [...new Set(model.stepsOf[task].map((step) => model.items(step).length).filter((size) => size > 1))]
     .filter((size) => model.costs.batches.includes(size)).sort((a, b) => a - b);
-  return table(`What ${model.tasks.name[task]} takes on each device, and what the ${model.isThroughput ? "time per item" : "run"} would take if it alone were moved there`,
-    ["device", ">time there", ...batches.map((size) => `>for ${size} items`), "how that is known", ">then in all", "moving it costs"],
+  return table(`Time of ${model.tasks.name[task]} on each device, and the ${model.isThroughput ? "time per item" : "time of the run"} with only this task moved there`,
+    ["device", ">time", ...batches.map((size) => `>for ${size} items`), "source", ">with the move", "change"],
     model.devices.map((device) => {
       const cost = model.cost(task, device.id), isOwn = own.includes(device.id);
       const moved = row ? row[device.id] : undefined;
       const delta = moved === null || moved === undefined ? null : moved - model.moves.baseline;
-      const text = isOwn ? "it is here" : moved === undefined ? "not known" : moved === null ? "it cannot be there" : moveText(model, delta);
+      const text = isOwn ? "it is here" : moved === undefined ? "unknown" : moved === null ? "it cannot run there" : moveText(model, delta);
       return [deviceLabel(model, device.id), { text: format.ns(cost.ns), class: isOwn ? "chosen" : null },
         ...batches.map((size) => format.ns(model.cost(task, device.id, size).ns)), sourceText(cost),
         moved === null || moved === undefined ? "-" : format.ns(moved),
@@ -96,7 +97,7 @@ const neighbours = (model, task) => {
       rows.push(["is read by", taskButton(model, reader), model.deviceNames(reader), format.bytes(model.tensors.bytes[tensor])]);
     }
   });
-  return table("Its neighbours", ["how", "task", "where", ">data"], rows.slice(0, 60));
+  return table("Neighbours", ["relation", "task", "where", ">data"], rows.slice(0, 60));
 };
 
 const MAX_FOUND = 30;
@@ -109,7 +110,7 @@ const found = (model, text) => {
     if (own === wanted) groups[0].unshift(task);
     else if (own.startsWith(wanted)) groups[0].push(task);
     else if (own.includes(wanted)) groups[1].push(task);
-    else if (model.op(task).toLowerCase().includes(wanted) || model.tasks.members[task].some((member) => member.toLowerCase().includes(wanted))) groups[2].push(task);
+    else if (model.op(task).toLowerCase().includes(wanted) || model.tasks.layer[task].toLowerCase().includes(wanted) || model.tasks.members[task].some((member) => member.toLowerCase().includes(wanted))) groups[2].push(task);
   });
   return groups.flat();
 };
@@ -128,7 +129,7 @@ const drawAsk = (model) => {
     tasks = found(model, input.value);
     const items = tasks.slice(0, MAX_FOUND).map((task, i) => el("li", { id: `ask-${i}`, role: "option", "aria-selected": "false", onpointerdown: (event) => { event.preventDefault(); choose(task); } },
       `${model.tasks.name[task]} (${model.op(task)}) on ${model.deviceNames(task)}`));
-    if (!tasks.length && input.value.trim()) items.push(el("li", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, "no task has that in its name or op"));
+    if (!tasks.length && input.value.trim()) items.push(el("li", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, "no task has this in its name, layer or op"));
     else if (tasks.length > MAX_FOUND) items.push(el("li", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, `and ${(tasks.length - MAX_FOUND).toLocaleString("en")} more`));
     list.replaceChildren(...items);
     list.hidden = !items.length;

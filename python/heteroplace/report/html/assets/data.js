@@ -84,6 +84,21 @@ class Model {
     return this.plan.kind[step] === COLLECTIVE ? this.plan.place[step][0] : -1;
   }
 
+  typeOf(tensor) { return this.tensors.types[this.tensors.type[tensor]]; }
+
+  /* Shapes of what a task reads and makes. */
+  shapes(task) {
+    if (!this.readsOf) {
+      this.readsOf = this.tasks.name.map(() => []);
+      this.makesOf = this.tasks.name.map(() => []);
+      this.tensors.consumers.forEach((readers, tensor) => readers.forEach((reader) => this.readsOf[reader].push(tensor)));
+      this.tensors.producer.forEach((maker, tensor) => { if (maker >= 0) this.makesOf[maker].push(tensor); });
+    }
+    const text = (tensors) => tensors.slice(0, 3).map((tensor) => this.typeOf(tensor)).join(", ")
+      + (tensors.length > 3 ? ` and ${tensors.length - 3} more` : "");
+    return `${text(this.readsOf[task]) || "constants"} \u2192 ${text(this.makesOf[task]) || "nothing"}`;
+  }
+
   op(task) { return this.tasks.ops[this.tasks.op[task]]; }
 
   devicesOf(task) {

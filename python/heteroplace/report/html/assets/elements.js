@@ -28,9 +28,11 @@ const table = (caption, headers, rows, attributes = {}) => {
     return el(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, class: names || null },
       content === null ? "" : content);
   })));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", attributes, el("caption", null, caption),
-      el("thead", null, el("tr", null, head)), el("tbody", null, body)));
+  // The caption stands outside of what scrolls, so that it is whole on a narrow screen.
+  return el("div", { class: "table" }, el("p", { class: "caption", "aria-hidden": "true" }, caption),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+      el("table", { ...attributes, "aria-label": caption },
+        el("thead", null, el("tr", null, head)), el("tbody", null, body))));
 };
 
 const tip = {
@@ -81,14 +83,16 @@ const canvasFills = (context, count) => {
   }
   return (device) => found[device + 1];
 };
-const svgFills = (count) => svg("defs", null, [...Array(count).keys()].map((device) =>
-  svg("pattern", { id: `fill-${device}`, width: 8, height: 8, patternUnits: "userSpaceOnUse" },
-    svg("rect", { width: 8, height: 8, style: `fill: var(${colourOf(device)})` }),
+const devicePattern = (device, id, colour) =>
+  svg("pattern", { id, width: 8, height: 8, patternUnits: "userSpaceOnUse" },
+    svg("rect", { width: 8, height: 8, style: `fill: ${colour}` }),
     patternOf(device).map(([x1, y1, x2, y2]) =>
-      svg("line", { x1, y1, x2, y2, stroke: "#14171a", "stroke-opacity": 0.45 })))));
+      svg("line", { x1, y1, x2, y2, stroke: "#14171a", "stroke-opacity": 0.45 })));
+const svgFills = (count) => svg("defs", null, [...Array(count).keys()].map((device) =>
+  devicePattern(device, `fill-${device}`, `var(${colourOf(device)})`)));
 const swatch = (device) => svg("svg", { class: "swatch", viewBox: "0 0 22 14", "aria-hidden": "true" },
   svg("rect", { width: 22, height: 14, fill: `url(#fill-${device})` }));
-const deviceLabel = (model, device) => el("span", null, swatch(device), model.devices[device].name);
+const deviceLabel = (model, device) => el("span", { class: "unbroken" }, swatch(device), model.devices[device].name);
 const legend = (model) => el("div", { class: "bar-row legend", "aria-hidden": "true" },
   model.devices.map((device) => deviceLabel(model, device.id)));
 const taskButton = (model, task) =>

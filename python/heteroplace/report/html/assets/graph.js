@@ -18,8 +18,8 @@ const drawGraph = (model) => {
     }));
     list.replaceChildren(graphTable(model, folded));
   };
-  body.append(el("p", { class: "soft" }, "A layer opens on a click, a task answers why it is there. "
-    + "Thick lines are copied between memories, with their bytes; thin ones stay where they are."),
+  body.append(el("p", { class: "soft" }, "Click a layer to open it, or a task to ask why it is there. "
+    + "Thick lines are copies between memories, with their bytes. Thin lines stay in one memory."),
   legend(model), trail, picture, el("details", null, el("summary", null, "As a table"), list));
   open([model.tree]);
 };
@@ -29,7 +29,7 @@ const foldedGraph = (model, tree) => {
   const [, first, end, children] = tree;
   const nodes = children.length
     ? children.map((child) => ({ name: child[0], first: child[1], end: child[2], tree: child }))
-    : [...Array(end - first).keys()].map((i) => ({ name: model.tasks.name[first + i], first: first + i, end: first + i + 1, tree: null }));
+    : [...Array(end - first).keys()].map((i) => ({ name: model.tasks.layer[first + i] || model.tasks.name[first + i], first: first + i, end: first + i + 1, tree: null }));
   const owner = new Int32Array(model.tasks.name.length).fill(-1);
   nodes.forEach((node, id) => {
     owner.fill(id, node.first, node.end);
@@ -160,7 +160,7 @@ const nodeBox = (model, node, choose) => {
   const label = (dy, content, weight) => {
     const most = weight > 400 ? 31 : 34;
     const shown = content.length > most ? `${content.slice(0, most - 1)}\u2026` : content;
-    return [svg("rect", { x: node.x + 5, y: node.y + dy - 12, width: Math.min(NODE_WIDTH - 10, shown.length * 6.6 + 6), height: 16, style: "fill: #ffffff; fill-opacity: 0.72" }),
+    return [svg("rect", { x: node.x + 5, y: node.y + dy - 12, width: Math.min(NODE_WIDTH - 10, shown.length * (weight > 400 ? 7.6 : 6.9) + 6), height: 16, style: "fill: #ffffff; fill-opacity: 0.72" }),
       svg("text", { x: node.x + 8, y: node.y + dy, "font-weight": weight }, shown)];
   };
   return svg("g", { class: "node", tabindex: "0", role: "button", onclick: act,

@@ -22,6 +22,11 @@ class Lanes {
       + `Arrow keys move, plus and minus zoom; the table below it has the same. ${model.graph.name || ""}`;
   }
 
+  get title() {
+    const { label, source, makespan } = this.run;
+    return `${label}${source === label ? "" : ` (${source})`}, ${format.ns(makespan)}`;
+  }
+
   x(ns) { return this.gutter + ((ns - this.view.from) / (this.view.to - this.view.from)) * this.width; }
   ns(x) { return this.view.from + ((x - this.gutter) / this.width) * (this.view.to - this.view.from); }
   y(lane) { return TOP + this.row.get(lane) * LANE; }
@@ -30,14 +35,19 @@ class Lanes {
     const ratio = window.devicePixelRatio || 1;
     const total = this.canvas.clientWidth;
     if (!total) return;
-    this.gutter = total < 600 ? 70 : 120;
-    this.width = total - this.gutter - 8;
     this.canvas.width = Math.round(total * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     const pen = this.canvas.getContext("2d");
-    this.pen = pen;
     pen.scale(ratio, ratio);
-    this.fills = canvasFills(pen, this.model.devices.length);
+    this.paint(pen, total);
+  }
+
+  /* Onto a canvas, or into a file (SvgPen), `total` wide. */
+  paint(pen, total) {
+    this.gutter = total < 600 ? 70 : 120;
+    this.width = total - this.gutter - 8;
+    const count = this.model.devices.length;
+    this.fills = pen.fills ? pen.fills(count) : canvasFills(pen, count);
     // Asked once for each drawing: a question makes the browser compute all styles.
     const channel = css("--channel");
     this.plain = this.run.lanes.map((name, lane) => (lane < this.model.devices.length ? css(colourOf(lane)) : channel));
@@ -61,7 +71,8 @@ class Lanes {
       pen.strokeStyle = line;
       pen.beginPath(); pen.moveTo(x, TOP - 4); pen.lineTo(x, this.height); pen.stroke();
       pen.fillStyle = soft;
-      pen.fillText(format.ns(at), Math.min(Math.max(x, this.gutter + 14), total - 26), 10);
+      const half = pen.measureText(format.ns(at)).width / 2 + 2;
+      pen.fillText(format.ns(at), Math.min(Math.max(x, this.gutter + half), total - half), 10);
     }
     pen.textAlign = "right";
     for (const lane of this.lanes) {

@@ -20,7 +20,7 @@ const drawLinks = (model) => {
     }
   });
   if (!model.cluster.links.length) {
-    body.append(el("p", null, `There are no links: all devices share the memory ${model.memories.map((memory) => memory.name).join(", ")}, and nothing is copied.`));
+    body.append(el("p", null, `All devices share the memory ${model.memories.map((memory) => memory.name).join(", ")}, so nothing is copied.`));
     return;
   }
   const used = traffic.some((one) => one.copies);
@@ -37,8 +37,8 @@ const drawLinks = (model) => {
   };
   const isFew = traffic.length <= MAX_PLACES;
   const shown = busiest(traffic.map((one) => one.ns)).filter((channel) => isFew || traffic[channel].copies);
-  body.append(table("Channels: links of one channel share it. A copy over several links counts on each",
-    ["channel", "links (bandwidth, latency)", ">copies", ">data", ">busy", ">of the makespan", ">on the critical path", "as a bar"],
+  body.append(table("Links of one channel share its bandwidth; a copy over several links counts on each",
+    ["channel", "links (bandwidth, latency)", ">copies", ">data", ">busy", ">of the makespan", ">on the critical path", "busy as a bar"],
     shown.map(row)));
   const hidden = traffic.filter((one, channel) => !shown.includes(channel));
   if (hidden.length) body.append(el("p", { class: "soft" }, `and ${format.count(hidden.length, "more channel")}, of which ${hidden.filter((one) => one.copies).length} are used`));

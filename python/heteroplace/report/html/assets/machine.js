@@ -15,6 +15,6 @@ const drawMachine = (model) => {
       String(counts[device.id]), format.ns(busy[device.id]), format.share(busy[device.id], model.predicted.makespan)])));
   body.append(table("Versions and digests", ["what", "value"], model.properties.map(([name, value]) => [name, { text: value, class: "wide" }])));
   for (const [title, text] of model.texts) body.append(el("h3", null, title), el("pre", { tabindex: "0" }, text));
-  body.append(el("h3", null, "The command that makes this page again"));
-  body.append(model.command ? el("pre", { tabindex: "0" }, model.command) : missing("It was made by a program, which did not say how."));
+  body.append(el("h3", null, "Command that makes this page again"));
+  body.append(model.command ? el("pre", { tabindex: "0" }, model.command) : missing("A program made this page and named no command."));
 };

@@ -1,7 +1,7 @@
 /* Reads the data, draws each panel; a panel that fails says so and leaves the others. */
 const PANELS = [
-  ["headline", drawHeadline], ["timeline", drawTimeline], ["memory", drawMemory], ["graph", drawGraph],
-  ["links", drawLinks], ["tasks", drawTasks], ["accuracy", drawAccuracy], ["solver", drawSolver], ["machine", drawMachine],
+  ["headline", drawHeadline], ["timeline", drawTimeline], ["ops", drawOps], ["what-if", drawWhatIf],
+  ["tasks", drawTasks], ["graph", drawGraph], ["memory", drawMemory], ["links", drawLinks], ["accuracy", drawAccuracy], ["solver", drawSolver], ["machine", drawMachine],
 ];
 
 const theme = {

@@ -1,4 +1,5 @@
 /* What is live in each memory over time, against what there is. */
+const SMALL_SHARE = 0.05;
 const drawMemory = (model) => {
   const body = panel("memory");
   const makespan = Math.max(1, model.predicted.makespan);
@@ -8,15 +9,18 @@ const drawMemory = (model) => {
     const use = model.program_memory[id];
     return { memory, curve, peak: peak === undefined ? highest[1] : peak, at: highest[0], use };
   });
-  for (const row of rows.filter((one) => one.peak > 0)) body.append(memoryPicture(row, makespan));
-  body.append(table("The most that is live at once, by the order in which the program frees it; "
-    + "of what is compiled, what the program holds",
+  for (const row of rows.filter((one) => one.peak > 0)) {
+    const picture = memoryPicture(row, makespan);
+    const isSmall = row.peak < row.memory.bytes * SMALL_SHARE;
+    body.append(isSmall ? el("details", null, el("summary", null, `${row.memory.name} over time: less than 5 % of the limit`), picture) : picture);
+  }
+  body.append(table("Peak of the bytes that are live at once, and what the compiled program holds",
   ["memory", ...(model.hosts.length > 1 ? ["host"] : []), ">peak", ">limit", ">share", ">at", ">weights held", ">values held", ">scratch held"],
   rows.map(({ memory, peak, at, use }) => [memory.name, ...(model.hosts.length > 1 ? [memory.host] : []),
     format.bytes(peak), format.bytes(memory.bytes), format.share(peak, memory.bytes), peak ? format.ns(at) : "-",
     ...(use || [null, null, null]).map((bytes) => (bytes === null ? "-" : format.bytes(bytes)))])));
   if (!model.program_memory.length) {
-    body.append(missing("What the compiled program holds is not known: this is a plan. `heteroplace report model.so` has it."));
+    body.append(missing("This is a plan, so what a compiled program holds is unknown. `heteroplace report model.so` shows it."));
   }
 };
 

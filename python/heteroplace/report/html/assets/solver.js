@@ -7,9 +7,9 @@ const drawSolver = (model) => {
   const candidates = model.result.candidates;
   if (!candidates.length) return;
   const best = Math.min(...candidates.map(([, ns]) => (ns === null ? Infinity : ns)));
-  body.append(table("What was compared", ["candidate", ">simulated", ">of the best"],
+  body.append(el("details", null, el("summary", null, `${format.count(candidates.length, "candidate")} compared`), table("What the solver compared", ["candidate", ">simulated", ">of the best"],
     [...candidates].sort((a, b) => (a[1] === null) - (b[1] === null) || a[1] - b[1])
-      .map(([name, ns]) => [name, format.ns(ns), ns === null ? "found no plan" : best ? `${(ns / best).toFixed(2)}x` : "-"])));
+      .map(([name, ns]) => [name, format.ns(ns), ns === null ? "found no plan" : best ? `${(ns / best).toFixed(2)}x` : "-"]))));
 };
 
 const convergence = (model) => {

@@ -31,8 +31,8 @@ const taskTable = (model, tasks) => {
       { text: model.tasks.reason[task] || "-", class: "wide" }];
   });
   const left = model.devices.length - shown.length;
-  const caption = `Time of one run on each device${left > 0 ? ` (the first ${MAX_DEVICE_COLUMNS}; a click on a task shows all)` : ""}, the chosen one bold`;
-  return table(caption, ["task", ...(hasLayers ? ["layer"] : []), "op", "where", ...shown.map((device) => `>${device.name}`), "moving it", "why it is there"], rows);
+  const caption = `Time of one run on each device${left > 0 ? ` (the first ${MAX_DEVICE_COLUMNS}; click a task to see all)` : ""}; the chosen one is bold`;
+  return table(caption, ["task", ...(hasLayers ? ["layer"] : []), "op", "where", ...shown.map((device) => `>${device.name}`), "best move", "reason"], rows);
 };
 
 /* The best other place for a task: {device, delta, text}; null: not known, or nowhere else. */
@@ -46,7 +46,7 @@ const bestMove = (model, task) => {
     const delta = ns - model.moves.baseline;
     if (best === null || delta < best.delta) best = { device, delta };
   });
-  if (best === null) return { device: -1, delta: 0, text: "cannot be elsewhere" };
+  if (best === null) return { device: -1, delta: 0, text: "no other place" };
   best.text = `to ${model.devices[best.device].name}: ${moveText(model, best.delta)}`;
   return best;
 };

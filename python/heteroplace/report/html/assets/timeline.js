@@ -13,11 +13,13 @@ const drawTimeline = (model) => {
     status.textContent = statusText(model, view, all);
   };
   timeline = controls(view, all, redraw);
-  body.append(buttons(view, redraw, timeline), legend(model));
+  const row = buttons(view, redraw, timeline);
+  row.append(...saveButtons(model, all, redraw),
+    el("span", { class: "soft" }, "Ctrl or \u2318 and the wheel zooms, dragging moves, a click asks why"));
+  body.append(row, legend(model));
   if (!model.measuredRun) body.append(missing(model.missing.measured));
   for (const lanes of all) {
-    body.append(el("div", { class: "lane-box" },
-      el("p", null, `${lanes.run.label}${lanes.run.source === lanes.run.label ? "" : ` (${lanes.run.source})`}, ${format.ns(lanes.run.makespan)}`), lanes.canvas));
+    body.append(el("div", { class: "lane-box" }, el("p", null, lanes.title), lanes.canvas));
     listen(model, lanes, timeline);
   }
   body.append(status, asTable(model, view));
@@ -79,8 +81,7 @@ const buttons = (view, redraw, moves) => {
     button("+", "zoom in", () => moves.zoom(0.5)), button("\u2212", "zoom out", () => moves.zoom(2)),
     button("\u2190", "earlier", () => moves.move(-0.4)), button("\u2192", "later", () => moves.move(0.4)),
     button("all", "of the run", () => moves.fit()),
-    toggle("critical path", "hasCritical"), toggle("arrows", "hasArrows"),
-    el("span", { class: "soft" }, "wheel with Ctrl or \u2318 zooms, dragging moves, a click asks why"));
+    toggle("critical path", "hasCritical"), toggle("arrows", "hasArrows"));
 };
 
 const listen = (model, lanes, moves) => {
@@ -130,11 +131,18 @@ const listen = (model, lanes, moves) => {
 };
 
 const spanText = (model, run, span) => {
-  const step = run.step[span], kind = model.plan.kind[step];
-  const lines = [model.stepName(step)];
-  if (kind === RUN || kind === COLLECTIVE) lines.push(model.op(model.plan.subject[step]));
-  else lines.push(`${KIND_NAMES[kind]} of ${format.bytes(model.plan.bytes[step])}`);
-  lines.push(`${run.lanes[run.lane[span]]}: ${format.ns(run.start[span])} for ${format.ns(run.length[span])} (${run.label})`);
+  const step = run.step[span], kind = model.plan.kind[step], subject = model.plan.subject[step];
+  const lines = [];
+  if (kind === RUN || kind === COLLECTIVE) {
+    const layer = model.tasks.layer[subject];
+    lines.push(...(layer ? [`layer ${layer}`, `task ${model.tasks.name[subject]}`] : [model.tasks.name[subject]]));
+    lines.push(model.op(subject), model.shapes(subject));
+  } else {
+    lines.push(model.stepName(step), `${KIND_NAMES[kind]} of ${format.bytes(model.plan.bytes[step])}`);
+    if (kind === COPY) lines.push(model.typeOf(subject));
+  }
+  const start = run.start[span], length = run.length[span];
+  lines.push(`${run.lanes[run.lane[span]]}: ${format.ns(start)} to ${format.ns(start + length)}, ${format.ns(length)} (${run.label})`);
   for (const other of model.runs) {
     if (other === run || !other.spanOf.has(step)) continue;
     lines.push(`${other.label}: ${format.ns(other.length[other.spanOf.get(step)])}`);
@@ -150,6 +158,7 @@ const spanText = (model, run, span) => {
 const asTable = (model, view) => {
   const box = el("div");
   const details = el("details", null, el("summary", null, "The steps shown, as a table"), box);
+  const hasLayers = model.tasks.layer.some((layer) => layer);
   const make = () => {
     if (!details.open) return;
     const run = model.predicted, rows = [];
@@ -159,13 +168,16 @@ const asTable = (model, view) => {
       count += 1;
       if (rows.length >= MAX_TABLE_ROWS) return;
       const measured = model.measuredRun && model.measuredRun.spanOf.get(step);
-      rows.push([model.stepName(step), KIND_NAMES[model.plan.kind[step]], run.lanes[run.lane[span]],
+      const kind = model.plan.kind[step], subject = model.plan.subject[step];
+      const isTask = kind === RUN || kind === COLLECTIVE;
+      rows.push([model.stepName(step), ...(hasLayers ? [isTask ? model.tasks.layer[subject] : ""] : []),
+        KIND_NAMES[kind], isTask ? model.shapes(subject) : format.bytes(model.plan.bytes[step]), run.lanes[run.lane[span]],
         format.ns(run.start[span]), format.ns(run.length[span]),
         measured === undefined || measured === null ? "-" : format.ns(model.measuredRun.length[measured]),
         run.isCritical.has(step) ? "yes" : ""]);
     });
     box.replaceChildren(table(`${rows.length} of ${format.count(count, "step")} in view`,
-      ["step", "kind", "on", ">start", ">predicted", ">measured", "critical"], rows));
+      ["step", ...(hasLayers ? ["layer"] : []), "kind", "shapes or bytes", "on", ">start", ">predicted", ">measured", "critical"], rows));
   };
   details.addEventListener("toggle", make);
   return details;
