@@ -20,7 +20,7 @@ from heteroplace.control_groups import usable_cores
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.output import json_text, write_text
 from heteroplace.files.reader import read_json
-from heteroplace.machine.cpu import cpu_model
+from heteroplace.processor import processor_name
 
 Row = dict[str, object]
 _UNKNOWN = "unknown"
@@ -120,9 +120,7 @@ def write_manifest(path: Path, made: Mapping[str, Made]) -> None:
 
 def stamp_now(budget_s: float) -> Stamp:
     """Return the stamp of what is measured here and now."""
-    return Stamp(
-        code_stamp(), cpu_model(Path("/proc/cpuinfo").read_text()), usable_cores(), budget_s
-    )
+    return Stamp(code_stamp(), processor_name(), usable_cores(), budget_s)
 
 
 def load_now() -> float:

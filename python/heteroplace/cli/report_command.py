@@ -19,6 +19,7 @@ from heteroplace.cli.open_solution import (
     read_with_manifest,
     with_program,
 )
+from heteroplace.cli.run_report import measured_peaks
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
@@ -147,7 +148,8 @@ def _measure(arguments: argparse.Namespace, file: str, output: str, command: str
     executor = heteroplace.load(file)
     given = {} if arguments.inputs is None else read_arrays(arguments.inputs)
     executor.run(make_inputs(executor.inputs, given, {}, seed=0))
-    executor.report(output, num_runs=arguments.measure, command=command)
+    peaks = measured_peaks(executor.solution)
+    executor.report(output, num_runs=arguments.measure, peak_flops=peaks, command=command)
     _say(arguments, executor.solution, output)
 
 

@@ -19,8 +19,10 @@ from heteroplace.errors import HeteroPlaceError, MissingDeviceError, MissingTVME
 from heteroplace.files.manifest import Manifest
 from heteroplace.machine.usage import Usage
 from heteroplace.model.solution import Solution
+from heteroplace.model.timeline import Timeline
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.run.measured_timeline import timed_timeline
 
 if TYPE_CHECKING:  # it loads TVM
     from heteroplace.run.executor import Executor
@@ -28,6 +30,7 @@ if TYPE_CHECKING:  # it loads TVM
 _LIBRARY = "libtvm.so"
 _MEASURE_NS = 500_000_000
 _MIN_RUNS, _MAX_RUNS = 5, 1000
+_TIMED_RUNS = 21
 
 
 class _Program(Protocol):
@@ -39,6 +42,9 @@ class _Program(Protocol):
     def benchmark(self, num_runs: int) -> Any:
         """Run several times; return the wall time of each in ns."""
 
+    def timeline(self, num_runs: int) -> Timeline:
+        """Run several times with clocks; return the timeline of the median run."""
+
 
 class _Light:
     """A file for the cores of this machine, run by the core of heteroplace alone."""
@@ -48,6 +54,7 @@ class _Light:
         self._native = NativeExecutor(libtvm, file.code_path, file.program_text, blob=file.weights)
         self._file = file  # its code and weights are mapped
         self._outputs = [name for name, _, _ in manifest.outputs]
+        self._solution = manifest.solution
 
     def run(self, inputs: Arrays) -> list[Any]:
         """Run once; return the outputs."""
@@ -59,6 +66,10 @@ class _Light:
     def benchmark(self, num_runs: int) -> Any:
         """Run several times; return the wall time of each in ns."""
         return self._native.benchmark(num_runs)
+
+    def timeline(self, num_runs: int) -> Timeline:
+        """Run several times with clocks; return the timeline of the median run."""
+        return timed_timeline(self._native, self._solution, num_runs)
 
 
 @dataclass(frozen=True)
@@ -74,8 +85,12 @@ class Ran:
     """Of each run, ascending."""
     others_cores: float
     """How many cores other programs used meanwhile."""
+    manifest: Manifest
+    """What the file says about itself."""
     peer_times: tuple[PeerTime, ...] = ()
     """Of what it was compared with."""
+    timeline: Timeline | None = None
+    """Of a run with clocks; None: the steps were not timed."""
 
 
 def run_file(
@@ -86,6 +101,8 @@ def run_file(
     num_runs: int | None,
     trusted_keys: Sequence[str] | None = None,
     compare: Compare | None = None,
+    *,
+    is_timed: bool = False,
 ) -> Ran | None:
     """Load a compiled file, run it and measure it.
 
@@ -103,6 +120,8 @@ def run_file(
         As of `heteroplace.load`.
     compare
         Compares it with other programs; None: nothing is compared.
+    is_timed
+        Also run it with clocks on each step, where all its devices are of one host.
 
     Returns
     -------
@@ -117,12 +136,13 @@ def run_file(
     """
     program, manifest = _load(path, trusted_keys)
     if isinstance(program, _Light):
-        return _ran(program, manifest, read_inputs(), legal, seed, num_runs, compare)
+        return _ran(program, manifest, read_inputs(), legal, seed, num_runs, compare, is_timed)
+    is_timed = is_timed and len(manifest.solution.cluster.hosts) == 1
     if not program.is_feeding:
         program.serve()
         return None
     try:
-        return _ran(program, manifest, read_inputs(), legal, seed, num_runs, compare)
+        return _ran(program, manifest, read_inputs(), legal, seed, num_runs, compare, is_timed)
     except HeteroPlaceError as err:
         program.fail(str(err))  # else the ranks that serve it would end well
         raise
@@ -147,6 +167,7 @@ def _ran(
     seed: int,
     num_runs: int | None,
     compare: Compare | None,
+    is_timed: bool,
 ) -> Ran:
     inputs = make_inputs(manifest.inputs, given, legal, seed)
     values = program.run(inputs)
@@ -160,7 +181,16 @@ def _ran(
     peer_times = (
         () if compare is None else compare(ProgramRun(program.run, inputs, manifest.solution))
     )
-    return Ran(manifest.solution, outputs, dtypes, tuple(times), others_cores, tuple(peer_times))
+    return Ran(
+        manifest.solution,
+        outputs,
+        dtypes,
+        tuple(times),
+        others_cores,
+        manifest,
+        tuple(peer_times),
+        program.timeline(min(count, _TIMED_RUNS)) if is_timed else None,
+    )
 
 
 def _load(path: Path, trusted_keys: Sequence[str] | None) -> tuple[_Light | Executor, Manifest]:

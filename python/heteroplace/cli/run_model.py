@@ -38,12 +38,14 @@ from heteroplace.cli.models.peer_comparison import (
 )
 from heteroplace.cli.place import KEPT, MODEL_RENAMED
 from heteroplace.cli.run_file import Ran, load_run, run_file
+from heteroplace.cli.run_report import write_run_report
 from heteroplace.cli.run_result import result_json, result_text
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
     add_output,
     add_output_file,
+    add_written,
     check_writable,
     given_flags,
     show,
@@ -92,7 +94,7 @@ def _add_run(commands: Parsers) -> None:
         "keep that in the user's cache, run it, and say how fast it is and why. The second time it "
         "is only run. Also runs a compiled file; one for several hosts under mpiexec, on each.",
         group=START,
-        common=("--input", "--runs", "--compare", *_COMMON),
+        common=("--input", "--runs", "--compare", "--report", *_COMMON),
     )
     parser.add_argument("model", metavar="MODEL", help="ONNX model, or a compiled file (.so)")
     parser.add_argument(
@@ -114,6 +116,7 @@ def _add_run(commands: Parsers) -> None:
         "--runs", metavar="N", type=count, help="runs to measure; default: half a second of them"
     )
     add_output_file(parser, "write the outputs", "FILE.npz")
+    add_written(parser, "--report", metavar="FILE.html", help="write a page that shows the run")
     parser.add_argument(
         "--compare",
         metavar="NAME,NAME",
@@ -214,6 +217,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     model = Path(arguments.model)
     check_writable(arguments.output)
+    check_writable(arguments.report)
     files = named_pairs("--input", arguments.input)
     options = given_options(arguments)
     if _is_library(model):
@@ -230,7 +234,9 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.output:
         write_arrays(arguments.output, ran.outputs)
-    written = written_text(outputs=arguments.output)
+    if arguments.report:
+        write_run_report(ran, arguments.report)
+    written = written_text(outputs=arguments.output, report=arguments.report)
     show(
         arguments,
         lambda: result_json(program, ran, arguments.batch),
@@ -279,7 +285,16 @@ def _run_program(
     compare: Compare | None = None,
 ) -> Ran | None:
     seed, num_runs, keys = arguments.input_seed, arguments.runs, arguments.trusted_key
-    return run_file(program.path, read_inputs, program.legal, seed, num_runs, keys, compare)
+    return run_file(
+        program.path,
+        read_inputs,
+        program.legal,
+        seed,
+        num_runs,
+        keys,
+        compare,
+        is_timed=arguments.report is not None,
+    )
 
 
 def _read_arrays(files: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import importlib.metadata
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 
 import heteroplace
 from heteroplace.cli.models.cached_model import Program
@@ -14,12 +13,11 @@ from heteroplace.cli.models.model_arrays import numbers_of
 from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.cli.run_file import Ran
 from heteroplace.cli.shared import plural
-from heteroplace.control_groups import read_text
-from heteroplace.machine.cpu import cpu_model
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_deviation, format_ns
+from heteroplace.processor import processor_name
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.notes import solution_notes
@@ -58,7 +56,7 @@ def result_json(program: Program, ran: Ran, batch: int | None) -> dict[str, obje
             "tvm": _tvm_version(),
             "python": platform.python_version(),
         },
-        "processor": cpu_model(read_text(Path("/proc/cpuinfo"))),
+        "processor": processor_name(),
         "notes": list(_notes(program, ran)),
         "measured_ns": {
             "median": quantile(times, 0.5),

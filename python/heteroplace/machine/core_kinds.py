@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from heteroplace.control_groups import read_text
-from heteroplace.machine.cpu import first_fields
 from heteroplace.model.cluster import Device
+from heteroplace.processor import first_fields
 
 _CLOCK_STEP_HZ = 50_000_000
 """A clock that the kernel has measured (of a virtual machine, say) is rounded to this: it differs

@@ -14,9 +14,7 @@ from pathlib import Path
 
 from heteroplace.control_groups import memory_limit, quota_cores, read_text
 from heteroplace.errors import ClusterError
-
-_ANSWERS = ("model name", "Hardware", "cpu model", "cpu")
-"""Keys under which /proc/cpuinfo names the processor: x86, older ARM, MIPS, POWER."""
+from heteroplace.processor import cpu_model
 
 _DEFAULT_CACHE_BYTES = 32 << 20
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -136,30 +134,6 @@ def last_cache_bytes(root: Path = Path("/")) -> int:
         if text[-1:] in _UNITS and text[:-1].isdigit():
             sizes.append(int(text[:-1]) * _UNITS[text[-1]])
     return max(sizes, default=_DEFAULT_CACHE_BYTES)
-
-
-def cpu_model(cpuinfo: str) -> str:
-    """Return the name of the processor in the text of /proc/cpuinfo; "" if it has none.
-
-    >>> cpu_model("processor : 0\\nmodel name : AMD EPYC 7763\\n")
-    'AMD EPYC 7763'
-    """
-    fields = first_fields(cpuinfo)
-    return next((fields[key] for key in _ANSWERS if fields.get(key)), "")
-
-
-def first_fields(cpuinfo: str) -> dict[str, str]:
-    """Return each key of /proc/cpuinfo with its first value.
-
-    >>> first_fields("processor : 0\\nflags : a b\\n\\nprocessor : 1\\n")
-    {'processor': '0', 'flags': 'a b'}
-    """
-    fields: dict[str, str] = {}
-    for line in cpuinfo.splitlines():
-        key, colon, value = line.partition(":")
-        if colon:
-            fields.setdefault(key.strip(), " ".join(value.split()))
-    return fields
 
 
 def parse_list(text: str) -> list[int]:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+_HEAVY_OPS = ("conv", "dense", "matmul", "lstm", "pool", "softmax", "norm")
+
+
+def main_op(ops: Sequence[str]) -> str:
+    """Return the op that names a group of ops: the first heavy one, else the last.
+
+    >>> main_op(["multiply", "nn.conv2d", "nn.relu"]), main_op(["add", "nn.relu"])
+    ('nn.conv2d', 'nn.relu')
+    """
+    heavy_ops = (op for word in _HEAVY_OPS for op in ops if word in op)
+    return next(heavy_ops, ops[-1])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError
 from heteroplace.lower.artifact import manifest_of
 from heteroplace.lower.executable import Executable
+from heteroplace.machine.usage import Usage
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
@@ -23,7 +24,7 @@ from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.run.arrays import Array
 from heteroplace.run.call_trace import Trace
 from heteroplace.run.manifest_check import check_manifest
-from heteroplace.run.measured_timeline import measured_timeline
+from heteroplace.run.measured_timeline import timed_timeline
 from heteroplace.run.missing_devices import check_devices_exist
 from heteroplace.run.routed_program import RoutedProgram
 from heteroplace.run.state import ProgramState
@@ -218,18 +219,7 @@ class Executor(RoutedProgram):
         ExecutionError
             `num_runs` is below 1, an input has no value, or a kernel failed.
         """
-        self._native.benchmark(min(num_runs, 5))
-        runs = []
-        for _ in range(num_runs):
-            starts, finishes = self._native.run_timed()
-            records = [
-                (instruction.step, instruction.kernel is not None, int(start), int(finish))
-                for instruction, start, finish in zip(
-                    self._native.instructions, starts, finishes, strict=True
-                )
-            ]
-            runs.append(measured_timeline(records, self.solution))
-        return sorted(runs, key=lambda timeline: timeline.makespan_ns)[num_runs // 2]
+        return timed_timeline(self._native, self.solution, num_runs)
 
     def trace(self, max_requests: int | None = None) -> Trace:
         """Return a recording, to be started: `with executor.trace() as trace: ...`.
@@ -247,6 +237,7 @@ class Executor(RoutedProgram):
         *,
         num_runs: int = 21,
         peers: Sequence[MeasuredTime] = (),
+        peak_flops: Mapping[str, int] | None = None,
         command: str = "",
     ) -> None:
         """Run with clocks; write one HTML page that shows the plan, predicted beside measured.
@@ -257,6 +248,8 @@ class Executor(RoutedProgram):
             As of `timeline`; as many runs are timed without clocks of steps.
         peers
             What else was timed, in turns with this.
+        peak_flops
+            Measured peak operations per second, by name of device.
         command
             What makes the page again.
 
@@ -268,14 +261,22 @@ class Executor(RoutedProgram):
             The folder does not exist or cannot be written to.
         """
         timeline = self.timeline(num_runs)
+        before = Usage.now()
         times_ns = sorted(int(ns) for ns in self._native.benchmark(num_runs))
+        others_cores = Usage.now().others_since(before)
         name = f"this plan, {num_runs} runs"
         middle_ns = times_ns[num_runs // 2]
         time = MeasuredTime(name, middle_ns, times_ns[0], times_ns[-1], of="runs")
         write_report(
             self.solution,
             path,
-            measured=Measured(timeline, time, tuple(peers)),
+            measured=Measured(
+                timeline,
+                time,
+                tuple(peers),
+                others_cores=others_cores,
+                peak_flops=peak_flops or {},
+            ),
             memory=self.predicted_memory,
             properties=self._manifest.properties,
             command=command,

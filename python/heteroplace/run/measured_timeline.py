@@ -1,4 +1,4 @@
-"""From times of instructions to a timeline of the plan's steps."""
+"""Times of instructions -> a timeline of the plan's steps; runs that give these times."""
 
 from __future__ import annotations
 
@@ -7,6 +7,31 @@ from collections.abc import Sequence
 from heteroplace.model.plan import Collective, Copy, Load, Run, devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Span, Timeline
+from heteroplace.native.execute import Executor as NativeExecutor
+
+_MAX_WARMUP_RUNS = 5
+
+
+def timed_timeline(native: NativeExecutor, solution: Solution, num_runs: int) -> Timeline:
+    """Run with clocks after some runs to warm up; return the timeline of the run of median length.
+
+    Raises
+    ------
+    ExecutionError
+        `num_runs` is below 1, an input has no value, or a kernel failed.
+    """
+    native.benchmark(min(num_runs, _MAX_WARMUP_RUNS))
+    runs = []
+    for _ in range(num_runs):
+        starts, finishes = native.run_timed()
+        records = [
+            (instruction.step, instruction.kernel is not None, int(start), int(finish))
+            for instruction, start, finish in zip(
+                native.instructions, starts, finishes, strict=True
+            )
+        ]
+        runs.append(measured_timeline(records, solution))
+    return sorted(runs, key=lambda timeline: timeline.makespan_ns)[num_runs // 2]
 
 
 def measured_timeline(

@@ -45,7 +45,9 @@ def _without(solution: Solution, name: str) -> Alternative:
 
 def _with_one_more(solution: Solution, device: Device) -> Alternative:
     new_name = _free_name(solution.cluster, device.name)
-    return _alternative(solution, f"one more like {device.name}", drop=(), add={new_name: device.name})
+    return _alternative(
+        solution, f"one more like {device.name}", drop=(), add={new_name: device.name}
+    )
 
 
 def _free_name(cluster: Cluster, name: str) -> str:

@@ -14,10 +14,12 @@ from importlib import metadata
 
 from heteroplace.costs.device_figures import fill_device
 from heteroplace.costs.work import main_dtype
+from heteroplace.model.cluster import Cluster
 from heteroplace.model.memory_use.live_memory import live_curves
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import step_ns
+from heteroplace.processor import processor_name
 from heteroplace.registry import load_plugin
 from heteroplace.report.html.content import Alternative, Measured, PageContent, SolverPoint
 from heteroplace.report.html.page import write_page
@@ -123,6 +125,7 @@ def report_content(
                 f"{len(graph.tasks):,} tasks; pin another one (--pin) and place again to see it."
             )
     costs = full_table(graph, cluster, solution.costs) if graph.routers else solution.costs
+    machine = machine_text(cluster, processor_name() if _is_local(cluster, measured) else "")
     what_ifs: tuple[Alternative, ...] = ()
     if len(graph.tasks) > MAX_TASKS:
         missing["alternatives"] = (
@@ -143,9 +146,10 @@ def report_content(
         progress,
         memory,
         _texts(solution),
+        machine,
         _peak_flops(solution, measured),
         what_ifs,
-        _about(solution, measured),
+        _about(solution, measured, machine),
         tuple((_properties(solution) | dict(properties)).items()),
         command,
         missing,
@@ -163,13 +167,20 @@ def _peak_flops(solution: Solution, measured: Measured | None) -> tuple[int | No
     return tuple(peaks)
 
 
-def _about(solution: Solution, measured: Measured | None) -> tuple[tuple[str, str], ...]:
+def _is_local(cluster: Cluster, measured: Measured | None) -> bool:
+    """Whether a cluster is this machine: it ran here, or it has the name of a probed one."""
+    return measured is not None or cluster.name.split("-")[0] == "local"
+
+
+def _about(
+    solution: Solution, measured: Measured | None, machine: str
+) -> tuple[tuple[str, str], ...]:
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     date = datetime.fromtimestamp(time.time() if epoch is None else int(epoch), timezone.utc)
     return (
         ("date", f"{date:%Y-%m-%d %H:%M} UTC"),
         ("heteroplace", metadata.version("heteroplace")),
-        ("machine", machine_text(solution.cluster)),
+        ("machine", machine),
         ("other programs", _load_text(solution, measured)),
     )
 
@@ -216,9 +227,9 @@ def _texts(solution: Solution) -> tuple[tuple[str, str], ...]:
 
 def _properties(solution: Solution) -> dict[str, str]:
     plan = solution.plan
-    python = f"Python {platform.python_version()}"
+    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return {
-        "page made on": f"{platform.system()} {platform.machine()}, {python}",
+        "page written on": ", ".join(filter(None, (processor_name(), system))),
         "plan made by": plan.origin,
         "digest of the graph": plan.graph_digest,
         "digest of the cluster": plan.cluster_digest,

@@ -61,6 +61,9 @@ class PeerTime:
     """How far our outputs are from its own, at most, over the largest value of each output; None:
     the program is ours too."""
     num_threads: int
+    ours_rounds_ns: tuple[int, int]
+    peer_rounds_ns: tuple[int, int]
+    """The shortest and the longest round of each."""
 
     def text(self) -> str:
         """Return the line about it."""
@@ -146,6 +149,12 @@ def compare_with_peers(
             1 / timed.ratio(_OURS, name),
             differences.get(name),
             len(cores),
+            _extremes(timed.rounds_ns(_OURS)),
+            _extremes(timed.rounds_ns(name)),
         )
         for name in labels
     ]
+
+
+def _extremes(times_ns: Sequence[int]) -> tuple[int, int]:
+    return min(times_ns), max(times_ns)

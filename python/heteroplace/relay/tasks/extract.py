@@ -15,6 +15,7 @@ from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.model.tasks import main_op
 from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     SharedFields,
@@ -33,9 +34,6 @@ from heteroplace.relay.shard_spans import span_name
 from heteroplace.relay.tasks.flops import call_flops
 from heteroplace.relay.tasks.prepare import fuse
 from heteroplace.relay.tasks.task_tensors import task_tensors
-
-_ANCHORS = ("conv", "dense", "matmul", "lstm", "pool", "softmax", "norm")
-"""A group is named after its heaviest op: the first that holds one of these words."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +174,7 @@ class _Extractor:
 
     def _name(self, ops: list[str]) -> str:
         names = [op.rpartition(".")[2] for op in ops]
-        anchors = [name for word in _ANCHORS for name in names if word in name]
-        anchor = anchors[0] if anchors else names[-1]
+        anchor = main_op(names)
         self._counts[anchor] += 1
         return f"{anchor}.{self._counts[anchor]}"
 

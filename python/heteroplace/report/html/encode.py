@@ -14,7 +14,7 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Copy, Load, Plan, Run, Step, devices_of, guard_of
 from heteroplace.model.step_values import channels_of, collective_bytes, moved_bytes
-from heteroplace.model.tasks import Tensor
+from heteroplace.model.tasks import Tensor, main_op
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.report.compare import compare
 from heteroplace.report.dependencies import critical_path, critical_shares, data_pairs
@@ -150,13 +150,14 @@ def _cluster(cluster: Cluster) -> _Json:
 
 
 def _tasks(graph: TaskGraph, plan: Plan) -> _Json:
-    ops = {task.op: None for task in graph.tasks}
+    ops = {task.op: main_op(task.op.split("+")) for task in graph.tasks}
     numbers = {op: number for number, op in enumerate(ops)}
     devices = plan.devices_of_tasks(len(graph.tasks))
     value: _Json = {
         "name": [task.name for task in graph.tasks],
         "layer": [layer_label([task]) for task in graph.tasks],
         "ops": list(ops),
+        "op_types": list(ops.values()),
         "op": [numbers[task.op] for task in graph.tasks],
         "device": [list(ids) if len(ids) != 1 else ids[0] for ids in devices],
         "reason": list(plan.reasons),

@@ -16,7 +16,6 @@ from heteroplace.files.output import json_text, write_text
 from heteroplace.report.headline import headline_parts
 from heteroplace.report.html.content import PageContent
 from heteroplace.report.html.encode import encode
-from heteroplace.report.machine_text import machine_text
 from heteroplace.report.notes import solution_notes
 
 _SCRIPTS = (
@@ -65,7 +64,7 @@ def page_text(content: PageContent) -> str:
         for name, value in content.about
     )
     parts = {
-        "title": html.escape(f"{solution.graph.name} on {machine_text(solution.cluster)}"),
+        "title": html.escape(f"{solution.graph.name} on {content.machine}"),
         "claim": html.escape(claim[:1].upper() + claim[1:]),
         "rest": html.escape(_sentence(rest)),
         "about": about,
@@ -74,10 +73,10 @@ def page_text(content: PageContent) -> str:
         "script": "\n".join(_asset(name) for name in _SCRIPTS),
         "data": packed,
     }
-    before, *rest = _asset("page.html").split("{{")
+    before, *others = _asset("page.html").split("{{")
     # By parts, as what is put in may itself have braces.
     texts = [before]
-    for text in rest:
+    for text in others:
         name, _, after = text.partition("}}")
         texts += [parts[name], after]
     return "".join(texts)

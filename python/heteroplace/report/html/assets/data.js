@@ -99,6 +99,8 @@ class Model {
     return `${text(this.readsOf[task]) || "constants"} \u2192 ${text(this.makesOf[task]) || "nothing"}`;
   }
 
+  opType(task) { return this.tasks.op_types[this.tasks.op[task]]; }
+
   op(task) { return this.tasks.ops[this.tasks.op[task]]; }
 
   devicesOf(task) {

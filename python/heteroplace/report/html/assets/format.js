@@ -29,6 +29,7 @@ const format = {
   },
   count: (value, noun) => `${value.toLocaleString("en")} ${noun}${value === 1 ? "" : "s"}`,
 };
+const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 /* About `count` round numbers from `low` to `high`. */
 const ticks = (low, high, count) => {
   const rough = (high - low) / Math.max(1, count);

@@ -24,7 +24,8 @@ class Lanes {
 
   get title() {
     const { label, source, makespan } = this.run;
-    return `${label}${source === label ? "" : ` (${source})`}, ${format.ns(makespan)}`;
+    const how = source === "simulated" ? ", simulated without interference" : source === label ? ", one run" : ` (${source})`;
+    return `${capital(label)}${how}: ${format.ns(makespan)}`;
   }
 
   x(ns) { return this.gutter + ((ns - this.view.from) / (this.view.to - this.view.from)) * this.width; }

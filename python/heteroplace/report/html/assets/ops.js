@@ -1,4 +1,4 @@
-/* Time, speed and share of the peak of each op type. A task counts as its first op. */
+/* Time, speed and share of the peak of each op type. A fused task counts as its heaviest op. */
 const MAX_OP_ROWS = 15;
 
 const drawOps = (model) => {
@@ -9,7 +9,7 @@ const drawOps = (model) => {
   const unknown = [...new Set(rows.flatMap((row) => [...row.unknown]))];
   const hasPeaks = !unknown.length && rows.some((row) => row.flops);
   const shown = rows.slice(0, MAX_OP_ROWS);
-  body.append(table(`${capital(run.label)} time of all devices together; a fused task counts as its first op`,
+  body.append(table(`${capital(run.label)} time of all devices together; a fused task counts as its heaviest op`,
     ["op type", ">tasks", `>time (${run.label})`, ">share", ">GFLOP/s", ...(hasPeaks ? [">of the peak"] : [])],
     shown.map((row) => [row.name, String(row.count), format.ns(row.ns), format.share(row.ns, total),
       row.flops && row.ns ? significant(row.flops / row.ns) : "-",
@@ -20,8 +20,6 @@ const drawOps = (model) => {
   else if (unknown.length) body.append(missing(`The share of the peak is left out, because the peak of ${unknown.map((id) => model.devices[id].name).join(", ")} is unknown. \`heteroplace report FILE --measure 21\` measures the peak of a CPU of this machine.`));
   else body.append(missing("The share of the peak is left out, because the graph does not say how many operations its tasks need."));
 };
-
-const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
 
 /* {name, count, ns, flops, possible: operations at the peak, unknown: devices without a peak}. */
 const opRows = (model, run) => {
@@ -34,7 +32,7 @@ const opRows = (model, run) => {
     if (run.spanOf.get(step) !== span) return; // a step on several lanes counts once
     const kind = model.plan.kind[step], ns = run.length[span];
     const isTask = kind === RUN || kind === COLLECTIVE;
-    const one = row(isTask ? model.op(model.plan.subject[step]).split("+")[0] : KIND_NAMES[kind]);
+    const one = row(isTask ? model.opType(model.plan.subject[step]) : KIND_NAMES[kind]);
     one.ns += ns;
     one.tasks.add(isTask ? model.plan.subject[step] : step);
     if (kind !== RUN) return;

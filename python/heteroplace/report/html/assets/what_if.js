@@ -26,6 +26,6 @@ const whatIfAnswer = (model, { label, changes, ns, devices, reason }) => {
   return [
     el("p", null, el("b", null, `Predicted ${label}: ${format.ns(ns)} instead of ${format.ns(before)}, ${text}.`)),
     timeBars([{ name: "as it is", ns: before, kind: "predicted" }, { name: label, ns, kind: "predicted" }]),
-    el("p", { class: "soft" }, `The new plan uses ${devices.join(", ")}. ${changes.map((change) => `${change[0].toUpperCase()}${change.slice(1)}.`).join(" ")}`),
+    el("p", { class: "soft" }, `The new plan uses ${devices.join(", ")}. ${changes.map((change) => `${capital(change)}.`).join(" ")}`),
   ];
 };
