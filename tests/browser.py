@@ -32,9 +32,18 @@ _PROBE = """
     const found = await (async () => { %s })();
     probe.textContent = JSON.stringify({ found });
   } catch (fault) { probe.textContent = JSON.stringify({ fault: String(fault.stack || fault) }); }
+  if (window.parent !== window) window.parent.postMessage(probe.textContent, "*");
 })();
 </script>
 """
+_FRAME = """<!doctype html><body style="margin: 0"><pre id="probe"></pre>
+<iframe src="%s" style="border: 0; width: %dpx; height: 900px"></iframe><script>
+const probe = document.getElementById("probe");
+window.addEventListener("message", (event) => { probe.textContent = event.data; });
+</script>
+"""
+_MIN_WIDTH = 500
+"""Of a window of chromium without a screen; a narrower page stands in a frame."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +77,16 @@ def see(page: Path, script: str, *options: str, address: str = "", width: int = 
         More options of the browser, such as "--blink-settings=preferredColorScheme=0".
     address
         What follows the file in the address, such as "#op=conv".
+    width
+        Of the page, in pixels of CSS.
     """
     copy = page.with_name(f"{page.stem}.probe.html")
     copy.write_text(page.read_text() + _PROBE % script)
+    shown = f"{copy.as_uri()}{address}"
+    if width < _MIN_WIDTH:
+        frame = page.with_name(f"{page.stem}.frame.html")
+        frame.write_text(_FRAME % (shown, width))
+        shown = frame.as_uri()
     command = [
         browser(),
         "--headless",
@@ -78,13 +94,14 @@ def see(page: Path, script: str, *options: str, address: str = "", width: int = 
         "--disable-gpu",
         "--disable-dev-shm-usage",
         f"--user-data-dir={page.parent / 'profile'}",
+        "--hide-scrollbars",
         f"--window-size={width},900",
         "--enable-logging=stderr",
         "--timeout=60000",
         "--virtual-time-budget=60000",
         *options,
         "--dump-dom",
-        f"{copy.as_uri()}{address}",
+        shown,
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     probe = re.search(r'<pre id="probe">(.*?)</pre>', done.stdout, re.DOTALL)

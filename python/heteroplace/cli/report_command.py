@@ -105,6 +105,7 @@ def _write_page(file: str, arguments: argparse.Namespace, output: str, command: 
         memory=() if manifest is None else manifest.memory,
         properties=properties | (manifest.properties if manifest else {}),
         command=command,
+        file=arguments.file,
     )
     _say(arguments, solution, output)
 
@@ -149,7 +150,13 @@ def _measure(arguments: argparse.Namespace, file: str, output: str, command: str
     given = {} if arguments.inputs is None else read_arrays(arguments.inputs)
     executor.run(make_inputs(executor.inputs, given, {}, seed=0))
     peaks = measured_peaks(executor.solution)
-    executor.report(output, num_runs=arguments.measure, peak_flops=peaks, command=command)
+    executor.report(
+        output,
+        num_runs=arguments.measure,
+        peak_flops=peaks,
+        command=command,
+        file=arguments.file,
+    )
     _say(arguments, executor.solution, output)
 
 

@@ -235,7 +235,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         write_arrays(arguments.output, ran.outputs)
     if arguments.report:
-        write_run_report(ran, arguments.report)
+        write_run_report(ran, arguments.report, arguments.model)
     written = written_text(outputs=arguments.output, report=arguments.report)
     show(
         arguments,

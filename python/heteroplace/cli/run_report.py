@@ -16,8 +16,8 @@ _MEASURE_SPEEDS = "heteroplace.measure.peak_speeds:measure_speeds"
 """Loaded for a report: it needs TVM."""
 
 
-def write_run_report(ran: Ran, path: str) -> None:
-    """Write the page of a run: its times, those of its peers, and the peaks of its devices."""
+def write_run_report(ran: Ran, path: str, model: str) -> None:
+    """Write the page of a run of `model`: its times, its peers' times, the peaks of its devices."""
     times = ran.times_ns
     middle_ns = round(quantile(times, 0.5))
     time = MeasuredTime("this plan", middle_ns, times[0], times[-1], of="runs")
@@ -43,6 +43,7 @@ def write_run_report(ran: Ran, path: str) -> None:
         memory=ran.manifest.memory,
         properties=ran.manifest.properties,
         command=shlex.join(["heteroplace", *sys.argv[1:]]),
+        file=model,
     )
 
 

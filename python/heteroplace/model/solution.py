@@ -159,9 +159,10 @@ class Solution:
     def predicted_singles(self) -> tuple[tuple[str, int], ...]:
         """The time of each device alone, of the kind that texts print for the plan.
 
-        With `expected` these are expected run times; otherwise they are `singles`.
+        With `expected` these are expected run times. Otherwise, and for times per item, they are
+        `singles`.
         """
-        if self.expected is None:
+        if self.expected is None or self.item_ns is not None:
             return self.singles
         return tuple((name, time.expected_ns) for name, time in self.single_times)
 

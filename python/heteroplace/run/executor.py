@@ -239,6 +239,7 @@ class Executor(RoutedProgram):
         peers: Sequence[MeasuredTime] = (),
         peak_flops: Mapping[str, int] | None = None,
         command: str = "",
+        file: str = "",
     ) -> None:
         """Run with clocks; write one HTML page that shows the plan, predicted beside measured.
 
@@ -252,6 +253,8 @@ class Executor(RoutedProgram):
             Measured peak operations per second, by name of device.
         command
             What makes the page again.
+        file
+            Name of the model, for the title; "": that of the network.
 
         Raises
         ------
@@ -280,6 +283,7 @@ class Executor(RoutedProgram):
             memory=self.predicted_memory,
             properties=self._manifest.properties,
             command=command,
+            file=file,
         )
 
     @property

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib import metadata
+from pathlib import Path
 
 from heteroplace.costs.device_figures import fill_device
 from heteroplace.costs.work import main_dtype
@@ -63,6 +64,7 @@ def write_report(
     memory: Sequence[MemoryUse] = (),
     properties: Mapping[str, str] | None = None,
     command: str = "",
+    file: str = "",
 ) -> None:
     """Write one self-contained HTML page that shows a solution.
 
@@ -80,6 +82,9 @@ def write_report(
         What else belongs to the machine and the versions.
     command
         What makes the page again.
+    file
+        The model or the compiled model, as the user named it: the title has its name. "": the
+        title has the name of the network.
 
     Raises
     ------
@@ -90,7 +95,7 @@ def write_report(
     """
     write_page(
         report_content(
-            solution, measured, tuple(progress), tuple(memory), properties or {}, command
+            solution, measured, tuple(progress), tuple(memory), properties or {}, command, file
         ),
         path,
     )
@@ -103,6 +108,7 @@ def report_content(
     memory: tuple[MemoryUse, ...],
     properties: Mapping[str, str],
     command: str,
+    file: str = "",
 ) -> PageContent:
     """Return what the page shows; parameters as of `write_report`."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
@@ -146,10 +152,10 @@ def report_content(
         progress,
         memory,
         _texts(solution),
-        machine,
+        f"{Path(file).name or graph.name} on {machine}",
         _peak_flops(solution, measured),
         what_ifs,
-        _about(solution, measured, machine),
+        _about(solution, measured, machine, file),
         tuple((_properties(solution) | dict(properties)).items()),
         command,
         missing,
@@ -173,16 +179,19 @@ def _is_local(cluster: Cluster, measured: Measured | None) -> bool:
 
 
 def _about(
-    solution: Solution, measured: Measured | None, machine: str
+    solution: Solution, measured: Measured | None, machine: str, file: str
 ) -> tuple[tuple[str, str], ...]:
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     date = datetime.fromtimestamp(time.time() if epoch is None else int(epoch), timezone.utc)
-    return (
+    rows = (
+        ("file", file),
+        ("network", solution.graph.name),
         ("date", f"{date:%Y-%m-%d %H:%M} UTC"),
         ("heteroplace", metadata.version("heteroplace")),
         ("machine", machine),
         ("other programs", _load_text(solution, measured)),
     )
+    return tuple((name, value) for name, value in rows if value)
 
 
 def _load_text(solution: Solution, measured: Measured | None) -> str:

@@ -68,7 +68,7 @@ def test_json_has_the_headline_and_the_placement(
 def test_a_plan_is_judged_by_the_files_that_it_refers_to(solution: Solution) -> None:
     assert main(["report", "plan.json", *OF_PLAN, "-o", "page.html"]) == 0
     assert main(["report", "solution.json", "-o", "other.html"]) == 0
-    lead = '<p class="lead">'
+    lead = '<h2 id="verdict">'
     pages = [Path(name).read_text() for name in ("page.html", "other.html")]
     assert pages[0].split(lead)[1][:60] == pages[1].split(lead)[1][:60]
 
@@ -82,7 +82,7 @@ def test_what_has_no_name_is_no_file(name: str, capsys: pytest.CaptureFixture[st
 def test_place_writes_the_page_of_its_plan(solution: Solution) -> None:
     arguments = ["place", *OF_PLAN, "--iterations", "20", "--report", "page.html"]
     assert main(arguments) == 0
-    assert '<p class="lead">predicted 1.20x as fast' in Path("page.html").read_text()
+    assert '<h2 id="verdict">Predicted 1.20x as fast' in Path("page.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -11,22 +11,29 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+import heteroplace
 from heteroplace.files.reader import parse_json
+from heteroplace.model.cluster import Cluster, Device, Memory
+from heteroplace.model.cost import Cost, CostTable, build_table, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.memory_use.live_memory import live_curves, live_peaks
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.report.headline import solution_headline
+from heteroplace.processor import processor_name
+from heteroplace.report.headline import headline_parts, solution_headline
 from heteroplace.report.html.content import Measured, MeasuredTime, SolverPoint
 from heteroplace.report.html.encode import MAX_CURVE_POINTS, encode
 from heteroplace.report.html.layer_rows import MAX_CHILDREN, layer_tree
 from heteroplace.report.html.page import page_text
+from heteroplace.report.machine_text import machine_text
 from heteroplace.report.notes import solution_notes
-from heteroplace.solve import SolveOptions, get_solver, solve_network
+from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
+from heteroplace.solve.alternatives import MAX_TASKS, alternatives
 from heteroplace.solve.solve_report import report_content
 from tests.instances import gpus, instance, problem_of
 from tests.strategies import Instance, exact_cases, graphs, instances
+from tests.unit.report.pages import measured_run, two_branch_solution
 
 
 def text_of(solution: Solution, measured: Measured | None = None, **options: Any) -> str:
@@ -49,8 +56,12 @@ def solution(diamond: Instance) -> Solution:
 
 def test_it_begins_with_the_headline(solution: Solution) -> None:
     text = text_of(solution)
-    assert f'<p class="lead">{solution_headline(solution)}</p>' in text
-    assert text.index('class="lead"') < text.index('id="timeline"')
+    claim, rest = headline_parts(solution)
+    assert claim == "predicted 1.20x as fast as the best single device"
+    assert f'<h2 id="verdict">{claim.capitalize()}</h2>' in text
+    assert f'<p class="lead">{rest.removeprefix(": ")}</p>' in text
+    assert text.index('id="verdict"') < text.index('id="timeline"')
+    assert claim + rest == solution_headline(solution)
 
 
 def test_it_asks_for_nothing_from_anywhere(solution: Solution) -> None:
@@ -60,8 +71,105 @@ def test_it_asks_for_nothing_from_anywhere(solution: Solution) -> None:
     assert not re.search(r"<link|<img|\ssrc=|@import|url\((?!#)", text)
 
 
-def test_equal_solutions_make_equal_pages(solution: Solution) -> None:
-    assert text_of(solution) == text_of(solution)
+def test_equal_solutions_make_equal_pages_at_one_date(
+    solution: Solution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    text = text_of(solution)
+    assert text == text_of(solution)
+    assert "<dt>date</dt><dd>1970-01-02 00:00 UTC</dd>" in text
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    assert text != text_of(solution)
+
+
+def test_the_title_has_the_file_and_the_processor_and_the_page_the_version() -> None:
+    solution = two_branch_solution()
+    measured = measured_run(solution)
+    content = report_content(solution, measured, (), (), {}, "", "models/net.onnx")
+    text = page_text(content)
+    assert "<title>net.onnx on Xeon Test 1, 2 cores + Test GPU</title>" in text
+    assert "<h1>net.onnx on Xeon Test 1, 2 cores + Test GPU</h1>" in text
+    about = dict(content.about)
+    assert about["file"] == "models/net.onnx"
+    assert about["network"] == "two-branches"
+    assert about["heteroplace"] == heteroplace.__version__
+    assert about["other programs"].endswith("used 0.4 cores during the measured runs")
+    unnamed = report_content(solution, None, (), (), {}, "")
+    assert unnamed.title == "two-branches on Xeon Test 1, 2 cores + Test GPU"
+
+
+def test_a_cluster_of_this_machine_has_the_name_of_its_processor(solution: Solution) -> None:
+    cpu = Device("cpu.all", "cpu", "llvm", 0, 0, (0, 1, 2))
+    cluster = Cluster("local-cpu", (Memory("ram", 2**30),), (cpu,), (), 0)
+    assert machine_text(cluster, "AMD EPYC(TM) 7763") == "AMD EPYC 7763, 3 cores"
+    assert machine_text(cluster) == "local-cpu: cpu, 3 cores"
+    assert machine_text(solution.cluster, "AMD EPYC 7763") == "gpus: 2 x cuda"
+    elsewhere = replace(cluster, devices=(replace(cpu, host="far"),))
+    assert machine_text(elsewhere, "AMD EPYC 7763") == "local-cpu: cpu, 3 cores"
+    own = solve_network(Problem(*_one_task(cluster)), SolveOptions(iterations=1))
+    name = processor_name() and " ".join(processor_name().replace("(R)", "").split())
+    assert name in report_content(own, None, (), (), {}, "").title
+
+
+def _one_task(cluster: Cluster) -> tuple[TaskGraph, Cluster, CostTable]:
+    graph = chain(["a"])
+    return graph, cluster, build_table(graph, cluster, lambda task, device: Cost.given(5))
+
+
+def test_the_peak_of_a_device_is_given_or_measured_or_unknown() -> None:
+    solution = two_branch_solution()
+    assert report_content(solution, None, (), (), {}, "").peak_flops == (10**12, 4 * 10**12)
+    unknown = two_branch_solution(has_peaks=False)
+    assert report_content(unknown, None, (), (), {}, "").peak_flops == (None, None)
+    measured = replace(measured_run(unknown), peak_flops={"cpu.0": 7})
+    assert report_content(unknown, measured, (), (), {}, "").peak_flops == (7, None)
+
+
+def test_one_device_fewer_and_one_more_are_predicted() -> None:
+    solution = two_branch_solution()
+    found = {one.label: one for one in alternatives(solution)}
+    labels = ["without cpu.0", "without gpu0", "one more like cpu.0", "one more like gpu0"]
+    assert list(found) == labels
+    singles = dict(solution.singles)
+    assert found["without cpu.0"].objective_ns == singles["gpu0"]
+    assert found["without gpu0"].objective_ns == singles["cpu.0"]
+    assert found["without gpu0"].devices == ("cpu.0",)
+    for label in labels[2:]:
+        assert (found[label].objective_ns or 0) <= solution.objective_ns
+    assert found["one more like gpu0"].changes == (
+        "device gpu1 added, like gpu0, with a memory and links of its own like those",
+    )
+
+
+def test_a_change_that_cannot_be_placed_says_why() -> None:
+    solution = two_branch_solution()
+    graph = solution.graph
+    pinned = [replace(task, devices=("gpu0",)) for task in graph.tasks[:1]]
+    bound = replace(graph, tasks=(*pinned, *graph.tasks[1:]))
+    costs = table_from_rows(bound, solution.cluster, solution.costs.rows)
+    case = Problem(bound, solution.cluster, costs)
+    placed = solve_network(case, SolveOptions(iterations=20), solver="heft")
+    without = next(one for one in alternatives(placed) if one.label == "without gpu0")
+    assert without.objective_ns is None
+    assert "gpu0" in without.reason
+
+
+def test_a_large_graph_says_which_command_answers_what_if(solution: Solution) -> None:
+    graph = chain([f"t{number}" for number in range(MAX_TASKS + 1)])
+    costs = build_table(graph, solution.cluster, lambda task, device: Cost.given(5))
+    large = solve_network(Problem(graph, solution.cluster, costs), SolveOptions(), solver="heft")
+    content = report_content(large, None, (), (), {}, "")
+    assert content.alternatives == ()
+    assert (
+        "`heteroplace simulate FILE --drop-device NAME --solve`" in content.missing["alternatives"]
+    )
+
+
+def test_shapes_and_op_types_are_in_the_data() -> None:
+    data = data_of(text_of(two_branch_solution()))
+    assert data["tensors"]["types"] == ["float32 [1,64,56,56]"]
+    assert data["tasks"]["op_types"] == ["nn.conv2d", "add"]
+    assert data["tasks"]["layer"][1] == "branch0/block0/conv"
 
 
 def test_names_end_no_element_and_begin_none(diamond: Instance) -> None:
@@ -76,10 +184,14 @@ def test_names_end_no_element_and_begin_none(diamond: Instance) -> None:
 
 def test_it_says_what_is_missing_and_how_to_get_it(solution: Solution) -> None:
     missing = data_of(text_of(solution))["missing"]
-    assert "heteroplace report model.so --measure" in missing["measured"]
+    assert "heteroplace report FILE --measure" in missing["measured"]
+    assert "heteroplace report FILE --measure" in missing["time"]
+    assert "heteroplace run model.onnx --compare onnxruntime" in missing["onnxruntime"]
     assert "heteroplace place" in missing["progress"]
     point = SolverPoint(5, "heft", 12, 10)
-    known = data_of(text_of(solution, Measured(Timeline((), "measured")), progress=(point,)))
+    peer = MeasuredTime("onnxruntime 1.32.0", 10, 9, 12)
+    measured = Measured(Timeline((), "measured"), peers=(peer,))
+    known = data_of(text_of(solution, measured, progress=(point,)))
     assert known["missing"] == {}
     assert known["progress"] == [[5, "heft", 12, 10]]
 

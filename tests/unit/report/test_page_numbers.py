@@ -16,8 +16,11 @@ from tests.instances import gpus, instance
 from tests.unit.report.test_explicit_plans import training_step
 
 TIMES = """
-return all("#headline tbody tr").map((row) =>
-  [...row.children].slice(0, 4).map((cell) => cell.innerText.trim()));
+const cells = (row) => [...row.children].map((cell) => cell.innerText.trim());
+const content = (node) =>
+  [node.querySelector(".caption").innerText, ...[...node.querySelectorAll("tbody tr")].map(cells)];
+return { tables: all("#headline .body .table").map(content),
+  bars: all("#times li").map((bar) => bar.innerText.trim().split("\\n")) };
 """
 BUSY = """
 return all("#machine tbody")[0].innerText.trim().split("\\n").map((row) => row.split("\\t")[5]);
@@ -48,14 +51,25 @@ def test_measured_runs_of_a_plan_for_throughput_are_not_told_per_item(tmp_path: 
     )
     solution = replace(two_tasks(), expected=RunTime(12, 11, 13))
     write_report(solution, path, measured=measured)
-    assert see(path, TIMES).found == [
-        ["this plan", "predicted", "6.00 ns per item", "1.00x"],
-        ["this plan, disturbed as measured", "predicted", "12.0 ns, a run of one item", "-"],
-        ["this plan", "measured", "20.0 ns, a run of one item", "1.00x"],
-        ["all on gpu0", "predicted", "14.0 ns per item", "2.33x"],
-        ["all on gpu1", "predicted", "14.0 ns per item", "2.33x"],
-        ["stock TVM", "measured", "40.0 ns, a run of one item", "2.00x"],
-        ["lower bound", "proven", "6.00 ns per item", "1.00x"],
+    found = see(path, TIMES).found
+    assert found["tables"] == [
+        [
+            "Predicted times per item",
+            ["this plan", "6.00 ns", "1.00"],
+            ["all on gpu0", "14.0 ns", "2.33"],
+            ["all on gpu1", "14.0 ns", "2.33"],
+            ["lower bound (proven)", "6.00 ns", "1.00"],
+        ],
+        [
+            "Measured times of a run",
+            ["this plan", "20.0 ns", "1.00"],
+            ["stock TVM", "40.0 ns", "2.00"],
+        ],
+    ]
+    assert found["bars"] == [
+        ["Predicted", "12.0 ns"],
+        ["Measured", "20.0 ns"],
+        ["stock TVM, measured", "40.0 ns"],
     ]
 
 
@@ -101,5 +115,5 @@ def test_the_verdict_says_how_much_longer_than_predicted_it_was(tmp_path: Path, 
     path = tmp_path / "page.html"
     solution = replace(two_tasks(), item_ns=None)
     write_report(solution, path, measured=Measured(time=MeasuredTime("plan", 22, 18, 30, of)))
-    expected = f"({of} 18 ns to 30 ns): measured 100.0 % longer than predicted."
+    expected = f"({of} 18 ns to 30 ns), predicted 11 ns: 100.0 % longer than predicted."
     assert see(path, VERDICT).found.replace(".0 ns", " ns").endswith(expected)

@@ -99,8 +99,8 @@ class PageContent:
     """For each memory what the compiled program holds."""
     texts: tuple[tuple[str, str], ...] = ()
     """(title, text) of what has a text only, such as what is executed of routed branches."""
-    machine: str = ""
-    """The processor with its cores, and GPUs."""
+    title: str = ""
+    """The model, and the machine: its processor with the cores, its GPUs."""
     peak_flops: tuple[int | None, ...] = ()
     """Peak operations per second of each device; None: unknown."""
     alternatives: tuple[Alternative, ...] = ()

@@ -188,7 +188,11 @@ def _tasks(graph: TaskGraph, plan: Plan) -> _Json:
 
 def _tensors(graph: TaskGraph) -> _Json:
     producers = [-1 if tensor.producer is None else tensor.producer for tensor in graph.tensors]
-    types = [f"{tensor.dtype} [{','.join(map(str, tensor.shape))}]" for tensor in graph.tensors]
+    # A graph of sizes alone has no types.
+    types = [
+        f"{tensor.dtype} [{','.join(map(str, tensor.shape))}]" if tensor.dtype else ""
+        for tensor in graph.tensors
+    ]
     ids = {text: number for number, text in enumerate(dict.fromkeys(types))}
     return {
         "types": list(ids),

@@ -64,7 +64,7 @@ def page_text(content: PageContent) -> str:
         for name, value in content.about
     )
     parts = {
-        "title": html.escape(f"{solution.graph.name} on {content.machine}"),
+        "title": html.escape(content.title),
         "claim": html.escape(claim[:1].upper() + claim[1:]),
         "rest": html.escape(_sentence(rest)),
         "about": about,

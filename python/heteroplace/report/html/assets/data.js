@@ -84,7 +84,7 @@ class Model {
     return this.plan.kind[step] === COLLECTIVE ? this.plan.place[step][0] : -1;
   }
 
-  typeOf(tensor) { return this.tensors.types[this.tensors.type[tensor]]; }
+  typeOf(tensor) { return this.tensors.types[this.tensors.type[tensor]] || format.bytes(this.tensors.bytes[tensor]); }
 
   /* Shapes of what a task reads and makes. */
   shapes(task) {

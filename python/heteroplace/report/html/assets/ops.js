@@ -9,8 +9,8 @@ const drawOps = (model) => {
   const unknown = [...new Set(rows.flatMap((row) => [...row.unknown]))];
   const hasPeaks = !unknown.length && rows.some((row) => row.flops);
   const shown = rows.slice(0, MAX_OP_ROWS);
-  body.append(table(`${capital(run.label)} time of all devices together; a fused task counts as its heaviest op`,
-    ["op type", ">tasks", `>time (${run.label})`, ">share", ">GFLOP/s", ...(hasPeaks ? [">of the peak"] : [])],
+  body.append(table(`${capital(run.label)} time, summed over all devices. A fused task counts as its heaviest op`,
+    ["op type", ">tasks", ">time", ">share", ">GFLOP/s", ...(hasPeaks ? [">of peak"] : [])],
     shown.map((row) => [row.name, String(row.count), format.ns(row.ns), format.share(row.ns, total),
       row.flops && row.ns ? significant(row.flops / row.ns) : "-",
       ...(hasPeaks ? [row.flops && row.possible ? format.share(row.flops, row.possible) : "-"] : [])])));
