@@ -27,7 +27,8 @@ def two_branches(length: int = 5) -> TaskGraph:
         return builder.add_tensor(name, SHAPE, "float32")
 
     conv = "nn.conv2d+nn.relu"
-    stem = add("conv2d.1", conv, "stem/conv", [image], 2 * 10**8)
+    long = "multiply+nn.conv2d+add+add+multiply+add+multiply+add+multiply+add+nn.relu"
+    stem = add("conv2d.1", long, "stem/conv", [image], 2 * 10**8)
     ends = []
     for branch in range(2):
         value = stem

@@ -168,7 +168,7 @@ def test_a_large_graph_says_which_command_answers_what_if(solution: Solution) ->
 def test_shapes_and_op_types_are_in_the_data() -> None:
     data = data_of(text_of(two_branch_solution()))
     assert data["tensors"]["types"] == ["float32 [1,64,56,56]"]
-    assert data["tasks"]["op_types"] == ["nn.conv2d", "add"]
+    assert data["tasks"]["op_types"] == ["nn.conv2d", "nn.conv2d", "add"]
     assert data["tasks"]["layer"][1] == "branch0/block0/conv"
 
 
