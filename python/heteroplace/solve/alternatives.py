@@ -13,10 +13,10 @@ from heteroplace.model.solution import Solution
 from heteroplace.report.html.content import Alternative
 from heteroplace.solve.problem import SolveOptions
 
-MAX_TASKS = 1_000
-"""Of larger graphs a page would take long to write."""
+MAX_TASKS = 500
+"""A page of a larger graph would take over ten seconds to write."""
 _MAX_FEWER, _MAX_MORE = 4, 2
-_OPTIONS = SolveOptions(iterations=100, time_limit_s=1.0)
+_OPTIONS = SolveOptions(iterations=100, time_limit_s=2.0)
 
 
 def alternatives(solution: Solution) -> tuple[Alternative, ...]:

@@ -109,12 +109,8 @@ def test_op_types_have_time_speed_and_share_of_the_peak(tmp_path: Path) -> None:
     assert found["heads"] == ["op type", "tasks", "time", "share", "GFLOP/s", "of peak"]
     conv, copy, add = found["rows"]
     assert (conv[0], conv[1]) == ("nn.conv2d", "11")
-    assert (copy[0], copy[1], copy[4], copy[5]) == (
-        "copy",
-        str(len(solution.plan.copies)),
-        "-",
-        "-",
-    )
+    assert copy[:2] == ["copy", str(len(solution.plan.copies))]
+    assert copy[4:] == ["-", "-"]
     timeline = measured_run(solution).timeline
     assert timeline is not None
     tasks = {step: one.task for step, one in enumerate(solution.plan.steps) if hasattr(one, "task")}
