@@ -21,7 +21,6 @@ LAYERS = {
     "entries": (0, 0),
     "control_groups": (0, 0),
     "entry": (0, 0),
-    "processor": (0, 1),
     "interrupts": (0, 1),
     "tvm_wheel": (0, 0),
     "errors": (0, 1),

@@ -16,11 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from heteroplace.control_groups import usable_cores
+from heteroplace.control_groups import processor_name, usable_cores
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.output import json_text, write_text
 from heteroplace.files.reader import read_json
-from heteroplace.processor import processor_name
 
 Row = dict[str, object]
 _UNKNOWN = "unknown"

@@ -19,7 +19,10 @@ from onnx_models import tiny_cnn
 from heteroplace import local_cluster, save_cluster
 from heteroplace.cli.main import main
 from heteroplace.cli.models.model_cache import CACHE_VARIABLE
+from heteroplace.control_groups import processor_name
 from heteroplace.costs.store import PATH_VARIABLE
+from heteroplace.model.units import format_ns
+from heteroplace.report.machine_text import machine_text
 from tests.unit.report.test_page import data_of
 
 BUILD = ("--budget", "1", "--runs", "5")
@@ -121,6 +124,30 @@ def test_other_open_sizes_give_a_command_that_works(capsys: pytest.CaptureFixtur
     assert "heteroplace compile open.onnx --input-shapes" in capsys.readouterr().err
     assert main(["run", "open.onnx", *BUILD, "--input-shapes", "x:[1,3,8,8]"]) == 0
     assert "output y: float32 [1,3,8,8]" in capsys.readouterr().out
+
+
+def test_a_report_of_a_run_has_predicted_measured_and_peer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    onnx.save(tiny_cnn(), "cnn.onnx")
+    command = ["run", "cnn.onnx", *BUILD, "--compare", "onnxruntime", "--report", "run.html"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert text.endswith("\nreport: run.html\n")
+    page = Path("run.html").read_text()
+    assert f"<title>cnn.onnx on {machine_text(local_cluster(), processor_name())}</title>" in page
+    data = data_of(page)
+    assert [run["label"] for run in data["runs"]] == ["predicted", "measured"]
+    measured = data["measured"]
+    (peer,) = measured["peers"]
+    assert re.fullmatch(r"onnxruntime \d+\.\d+\.\d+", peer[0])
+    assert peer[2] <= peer[1] <= peer[3]
+    own = measured["in_turns"]
+    assert f"{format_ns(own[1])} against {format_ns(peer[1])}" in text
+    assert measured["others_cores"] >= 0
+    used = [name in data["result"]["used"] for name, *_ in data["cluster"]["devices"]]
+    assert [peak is not None for peak in data["peaks"]] == used
+    assert data["missing"].keys() == {"progress"}
 
 
 def test_report_and_explain_use_what_run_has_compiled(

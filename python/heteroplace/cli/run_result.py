@@ -13,11 +13,11 @@ from heteroplace.cli.models.model_arrays import numbers_of
 from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.cli.run_file import Ran
 from heteroplace.cli.shared import plural
+from heteroplace.control_groups import processor_name
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_deviation, format_ns
-from heteroplace.processor import processor_name
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.notes import solution_notes

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from heteroplace.control_groups import read_text
+from heteroplace.control_groups import first_fields, read_text
 from heteroplace.model.cluster import Device
-from heteroplace.processor import first_fields
 
 _CLOCK_STEP_HZ = 50_000_000
 """A clock that the kernel has measured (of a virtual machine, say) is rounded to this: it differs

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heteroplace.control_groups import memory_limit, quota_cores, read_text
+from heteroplace.control_groups import cpu_model, memory_limit, quota_cores, read_text
 from heteroplace.errors import ClusterError
-from heteroplace.processor import cpu_model
 
 _DEFAULT_CACHE_BYTES = 32 << 20
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

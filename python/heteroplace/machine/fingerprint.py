@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from heteroplace.control_groups import read_text
+from heteroplace.control_groups import cpu_model, first_fields, read_text
 from heteroplace.errors import ClusterError, MissingPackageError
 from heteroplace.machine.core_kinds import kind_of_core
 from heteroplace.machine.cuda_driver import cuda_description
 from heteroplace.machine.gpu import GpuInfo, read_gpus
 from heteroplace.model.cluster import Device
-from heteroplace.processor import cpu_model, first_fields
 
 
 def device_fingerprint(device: Device) -> str:

@@ -28,7 +28,6 @@ from heteroplace.run.measured_timeline import timed_timeline
 from heteroplace.run.missing_devices import check_devices_exist
 from heteroplace.run.routed_program import RoutedProgram
 from heteroplace.run.state import ProgramState
-from heteroplace.solve.solve_report import write_report
 from heteroplace.tvm_bridge import library_path
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
 _REPR = "heteroplace.questions.short_texts:solution_repr"
 _HTML = "heteroplace.questions.value_pages:program_html"
 """Loaded when an executor is shown."""
+_WRITE_REPORT = "heteroplace.solve.solve_report:write_report"
+"""Loaded when a page is written."""
 _LOG = logging.getLogger("heteroplace")
 _Runnable = Executable | CompiledFile | str | os.PathLike[str]
 
@@ -270,7 +271,7 @@ class Executor(RoutedProgram):
         name = f"this plan, {num_runs} runs"
         middle_ns = times_ns[num_runs // 2]
         time = MeasuredTime(name, middle_ns, times_ns[0], times_ns[-1], of="runs")
-        write_report(
+        load_entry(_WRITE_REPORT)(
             self.solution,
             path,
             measured=Measured(

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
+from heteroplace.control_groups import processor_name
 from heteroplace.costs.device_figures import fill_device
 from heteroplace.costs.work import main_dtype
 from heteroplace.model.cluster import Cluster
@@ -20,7 +21,6 @@ from heteroplace.model.memory_use.live_memory import live_curves
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import step_ns
-from heteroplace.processor import processor_name
 from heteroplace.registry import load_plugin
 from heteroplace.report.html.content import Alternative, Measured, PageContent, SolverPoint
 from heteroplace.report.html.page import write_page

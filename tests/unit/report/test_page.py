@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 import heteroplace
+from heteroplace.control_groups import processor_name
 from heteroplace.files.reader import parse_json
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table, table_from_rows
@@ -20,7 +21,6 @@ from heteroplace.model.memory_use.live_memory import live_curves, live_peaks
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.processor import processor_name
 from heteroplace.report.headline import headline_parts, solution_headline
 from heteroplace.report.html.content import Measured, MeasuredTime, SolverPoint
 from heteroplace.report.html.encode import MAX_CURVE_POINTS, encode
