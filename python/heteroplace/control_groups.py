@@ -1,5 +1,6 @@
-"""What Linux lets this process have -> cores and memory: its affinity and its control groups. Also the
-name of the processor.
+"""What Linux lets this process have -> cores and memory: its affinity and its control groups.
+
+Also the name of the processor.
 
 Everything is read from files below a root folder, so that those of another machine can be read too.
 """

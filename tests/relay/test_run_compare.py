@@ -147,7 +147,7 @@ def test_a_report_of_a_run_has_predicted_measured_and_peer(
     assert measured["others_cores"] >= 0
     used = [name in data["result"]["used"] for name, *_ in data["cluster"]["devices"]]
     assert [peak is not None for peak in data["peaks"]] == used
-    assert data["missing"].keys() == {"progress"}
+    assert data["missing"].keys() == {"progress", "peak"}
 
 
 def test_report_and_explain_use_what_run_has_compiled(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -112,7 +113,7 @@ def report_content(
 ) -> PageContent:
     """Return what the page shows; parameters as of `write_report`."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    missing = _missing(measured, progress)
+    missing = _missing(measured, progress, file)
     move_tasks: tuple[int, ...] = ()
     move_ns: tuple[tuple[int | None, ...], ...] = ()
     baseline = 0
@@ -245,22 +246,25 @@ def _properties(solution: Solution) -> dict[str, str]:
     }
 
 
-def _missing(measured: Measured | None, progress: Sequence[SolverPoint]) -> dict[str, str]:
+def _missing(
+    measured: Measured | None, progress: Sequence[SolverPoint], file: str
+) -> dict[str, str]:
+    """For each thing that is missing how to get it, with commands for `file`."""
     missing = {}
+    model = shlex.quote(file) if file.endswith(".onnx") else "MODEL.onnx"
+    measure = f"`heteroplace report {shlex.quote(file) if file else 'MODEL'} --measure 21`"
     if measured is None or measured.timeline is None:
         missing["measured"] = (
-            "The steps were not measured. `heteroplace report FILE --measure 21` measures them, "
-            "where FILE is a model or a compiled model; in Python: `executor.report(path)`."
+            f"The steps were not measured. {measure} measures them; in Python: "
+            f"`executor.report(path)`."
         )
     if measured is None or (measured.time is None and measured.timeline is None):
-        missing["time"] = (
-            "Measured time: unknown. `heteroplace report FILE --measure 21` measures it, where "
-            "FILE is a model or a compiled model."
-        )
+        missing["time"] = f"Measured time: unknown. {measure} measures it."
+    missing["peak"] = f"{measure} measures the peak of a CPU of this machine."
     if measured is None or not any("onnxruntime" in peer.name.lower() for peer in measured.peers):
         missing["onnxruntime"] = (
-            "onnxruntime: not compared. `heteroplace run model.onnx --compare onnxruntime "
-            "--report FILE` measures both in turns."
+            f"onnxruntime: not compared. `heteroplace run {model} --compare onnxruntime "
+            f"--report PAGE.html` measures both in turns."
         )
     if not progress:
         missing["progress"] = (

@@ -184,15 +184,18 @@ def test_names_end_no_element_and_begin_none(diamond: Instance) -> None:
 
 def test_it_says_what_is_missing_and_how_to_get_it(solution: Solution) -> None:
     missing = data_of(text_of(solution))["missing"]
-    assert "heteroplace report FILE --measure" in missing["measured"]
-    assert "heteroplace report FILE --measure" in missing["time"]
-    assert "heteroplace run model.onnx --compare onnxruntime" in missing["onnxruntime"]
+    assert "`heteroplace report MODEL --measure 21`" in missing["measured"]
+    assert "`heteroplace report MODEL --measure 21`" in missing["time"]
+    assert "`heteroplace run MODEL.onnx --compare onnxruntime" in missing["onnxruntime"]
+    named = report_content(solution, None, (), (), {}, "", "my net.onnx").missing
+    assert "`heteroplace report 'my net.onnx' --measure 21`" in named["time"]
+    assert "`heteroplace run 'my net.onnx' --compare onnxruntime" in named["onnxruntime"]
     assert "heteroplace place" in missing["progress"]
     point = SolverPoint(5, "heft", 12, 10)
     peer = MeasuredTime("onnxruntime 1.32.0", 10, 9, 12)
     measured = Measured(Timeline((), "measured"), peers=(peer,))
     known = data_of(text_of(solution, measured, progress=(point,)))
-    assert known["missing"] == {}
+    assert known["missing"].keys() == {"peak"}
     assert known["progress"] == [[5, "heft", 12, 10]]
 
 

@@ -97,8 +97,8 @@ def test_a_time_that_is_unknown_has_no_bar_and_a_line_says_how_to_get_it(tmp_pat
     found = see(path, BARS).found
     assert [bar[1] for bar in found["bars"]] == ["Predicted"]
     measured, peer = found["lines"]
-    assert measured.startswith("Measured time: unknown. `heteroplace report FILE --measure 21`")
-    assert peer.startswith("onnxruntime: not compared. `heteroplace run model.onnx --compare")
+    assert measured == "Measured time: unknown. heteroplace report MODEL --measure 21 measures it."
+    assert peer.startswith("onnxruntime: not compared. heteroplace run MODEL.onnx --compare")
 
 
 @pytest.mark.costly

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import os
+import re
 import zlib
 from importlib import resources
 
@@ -57,7 +58,7 @@ def page_text(content: PageContent) -> str:
     data = json_text(encode(content), separators=(",", ":"), ensure_ascii=False)
     packed = base64.b64encode(zlib.compress(data.encode(), 9)).decode()
     solution = content.solution
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in solution_notes(solution))
+    notes = "".join(f"<li>{_with_commands(note)}</li>" for note in solution_notes(solution))
     claim, rest = headline_parts(solution)
     about = "".join(
         f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
@@ -80,6 +81,15 @@ def page_text(content: PageContent) -> str:
         name, _, after = text.partition("}}")
         texts += [parts[name], after]
     return "".join(texts)
+
+
+def _with_commands(note: str) -> str:
+    """A note as HTML; a command stands between backticks.
+
+    >>> _with_commands("a < b; see `heteroplace costs`.")
+    'a &lt; b; see <code>heteroplace costs</code>.'
+    """
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(note))
 
 
 def _sentence(rest: str) -> str:

@@ -13,7 +13,11 @@ const el = (tag, attributes, ...children) => fill(document.createElement(tag), a
 const svg = (tag, attributes, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 const panel = (id) => document.querySelector(`#${id} > .body`);
-const missing = (text) => el("p", { class: "missing" }, text);
+/* A command stands between backticks. */
+const missing = (text) => el("p", { class: "missing" },
+  text.split("`").map((part, i) => (i % 2 ? el("code", null, part) : part)));
+/* The ops of a task; a line may break after each. */
+const opNames = (text) => el("span", null, text.split("+").map((op, i) => (i ? ["+", el("wbr"), op] : op)));
 
 /* headers: texts; a leading ">" makes a column of numbers. Cells: text, a node, or
    {text, class}. */

@@ -20,7 +20,7 @@ const drawMemory = (model) => {
     format.bytes(peak), format.bytes(memory.bytes), format.share(peak, memory.bytes), peak ? format.ns(at) : "-",
     ...(use || [null, null, null]).map((bytes) => (bytes === null ? "-" : format.bytes(bytes)))])));
   if (!model.program_memory.length) {
-    body.append(missing("This is a plan, so what a compiled program holds is unknown. `heteroplace report model.so` shows it."));
+    body.append(missing("This is a plan, so what a compiled program holds is unknown. `heteroplace report MODEL` shows it."));
   }
 };
 

@@ -17,7 +17,7 @@ const drawOps = (model) => {
   const rest = rows.slice(MAX_OP_ROWS);
   if (rest.length) body.append(el("p", { class: "soft" }, `${format.count(rest.length, "more op type")}: ${format.ns(rest.reduce((sum, row) => sum + row.ns, 0))}`));
   if (hasPeaks) body.append(el("p", { class: "soft" }, peakText(model)));
-  else if (unknown.length) body.append(missing(`The share of the peak is left out, because the peak of ${unknown.map((id) => model.devices[id].name).join(", ")} is unknown. \`heteroplace report FILE --measure 21\` measures the peak of a CPU of this machine.`));
+  else if (unknown.length) body.append(missing(`The share of the peak is left out, because the peak of ${unknown.map((id) => model.devices[id].name).join(", ")} is unknown. ${model.missing.peak}`));
   else body.append(missing("The share of the peak is left out, because the graph does not say how many operations its tasks need."));
 };
 

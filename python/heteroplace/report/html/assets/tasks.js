@@ -25,7 +25,7 @@ const taskTable = (model, tasks) => {
   const hasLayers = model.tasks.layer.some((layer) => layer);
   const rows = tasks.map((task) => {
     const own = model.devicesOf(task), best = bestMove(model, task);
-    return [taskButton(model, task), ...(hasLayers ? [{ text: model.tasks.layer[task], class: "layer" }] : []), { text: model.op(task), class: "op" }, el("span", null, own.map((device) => deviceLabel(model, device))),
+    return [taskButton(model, task), ...(hasLayers ? [{ text: model.tasks.layer[task], class: "layer" }] : []), { text: opNames(model.op(task)), class: "op" }, el("span", null, own.map((device) => deviceLabel(model, device))),
       ...shown.map((device) => ({ text: format.ns(model.cost(task, device.id).ns), class: own.includes(device.id) ? "chosen" : null })),
       best === null ? "-" : { text: best.text, class: `move ${best.delta > 0 ? "worse" : best.delta < 0 ? "better" : ""}` },
       { text: model.tasks.reason[task] || "-", class: "wide" }];
