@@ -46,7 +46,7 @@ def _without(solution: Solution, name: str) -> Alternative:
 def _with_one_more(solution: Solution, device: Device) -> Alternative:
     new_name = _free_name(solution.cluster, device.name)
     return _alternative(
-        solution, f"one more like {device.name}", drop=(), add={new_name: device.name}
+        solution, f"with one more like {device.name}", drop=(), add={new_name: device.name}
     )
 
 

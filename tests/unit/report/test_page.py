@@ -128,7 +128,12 @@ def test_the_peak_of_a_device_is_given_or_measured_or_unknown() -> None:
 def test_one_device_fewer_and_one_more_are_predicted() -> None:
     solution = two_branch_solution()
     found = {one.label: one for one in alternatives(solution)}
-    labels = ["without cpu.0", "without gpu0", "one more like cpu.0", "one more like gpu0"]
+    labels = [
+        "without cpu.0",
+        "without gpu0",
+        "with one more like cpu.0",
+        "with one more like gpu0",
+    ]
     assert list(found) == labels
     singles = dict(solution.singles)
     assert found["without cpu.0"].objective_ns == singles["gpu0"]
@@ -136,7 +141,7 @@ def test_one_device_fewer_and_one_more_are_predicted() -> None:
     assert found["without gpu0"].devices == ("cpu.0",)
     for label in labels[2:]:
         assert (found[label].objective_ns or 0) <= solution.objective_ns
-    assert found["one more like gpu0"].changes == (
+    assert found["with one more like gpu0"].changes == (
         "device gpu1 added, like gpu0, with a memory and links of its own like those",
     )
 
