@@ -213,8 +213,13 @@ def _write_files(arguments: argparse.Namespace, solution: Solution, record: Solv
     if arguments.trace:
         solution.trace(arguments.trace)
     if arguments.report:
-        command = shlex.join(sys.argv)
-        write_report(solution, arguments.report, progress=record.points, command=command)
+        write_report(
+            solution,
+            arguments.report,
+            progress=record.points,
+            command=shlex.join(sys.argv),
+            file=arguments.model or arguments.graph,
+        )
 
 
 def _solve(

@@ -124,6 +124,7 @@ class Executable:
         measured: Measured | Timeline | None = None,
         progress: Sequence[SolverPoint] = (),
         command: str = "",
+        file: str = "",
     ) -> None:
         """Write one HTML page that shows the plan: what `summary` says and more, with pictures.
 
@@ -136,6 +137,8 @@ class Executable:
             What the solver had at which time; empty: it was not recorded.
         command
             What makes the page again.
+        file
+            Name of the model, for the title; "": that of the network.
 
         Raises
         ------
@@ -152,6 +155,7 @@ class Executable:
             memory=self.memory,
             properties=self.manifest.properties,
             command=command,
+            file=file,
         )
 
     def export_library(

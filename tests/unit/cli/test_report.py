@@ -82,7 +82,9 @@ def test_what_has_no_name_is_no_file(name: str, capsys: pytest.CaptureFixture[st
 def test_place_writes_the_page_of_its_plan(solution: Solution) -> None:
     arguments = ["place", *OF_PLAN, "--iterations", "20", "--report", "page.html"]
     assert main(arguments) == 0
-    assert '<h2 id="verdict">Predicted 1.20x as fast' in Path("page.html").read_text()
+    text = Path("page.html").read_text()
+    assert '<h2 id="verdict">Predicted 1.20x as fast' in text
+    assert "<title>graph.json on gpus: 2 x cuda</title>" in text
 
 
 @pytest.mark.parametrize(

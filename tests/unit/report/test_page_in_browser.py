@@ -195,6 +195,7 @@ def test_the_timeline_zooms_moves_and_tells_what_is_under_the_mouse(tmp_path: Pa
     button("+ zoom in"); found.zoomed = status();
     button("all of the run"); found.again = status();
     press(canvas, "+"); press(canvas, "ArrowLeft"); found.keys = status(); press(canvas, "Home");
+    press(canvas, "w"); press(canvas, "a"); found.letters = status(); press(canvas, "Home");
     const box = canvas.getBoundingClientRect();
     const at = (type, x, y) => canvas.dispatchEvent(new PointerEvent(type,
       { clientX: box.left + x, clientY: box.top + y, pointerId: 1, bubbles: true }));
@@ -212,6 +213,7 @@ def test_the_timeline_zooms_moves_and_tells_what_is_under_the_mouse(tmp_path: Pa
     found = see(path, script).found
     assert found["whole"] == found["again"]
     assert len({found["whole"], found["zoomed"], found["keys"], found["wheel"]}) == 4
+    assert found["letters"] == found["keys"]
     assert re.match(r"conv\d+\nnn.conv2d\+nn.relu\n781 KiB → 781 KiB\ngpu0: ", found["tip"])
     assert "on the critical path" in found["tip"]
     assert found["gone"] is True
@@ -349,8 +351,8 @@ def test_the_published_googlenet_is_answered(tmp_path: Path) -> None:
 def test_twenty_thousand_tasks_are_two_megabytes_and_open(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     layers = Layered(20_000)
-    graph = layered_graph(layers)
     cluster = get_instance("layered/1000").build().cluster
+    graph = layered_graph(layers, cluster)
     roomy = replace(
         cluster, memories=tuple(replace(memory, bytes=2**50) for memory in cluster.memories)
     )

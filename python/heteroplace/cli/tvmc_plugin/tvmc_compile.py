@@ -140,7 +140,8 @@ def _report(
     """Write the page of a plan that is not compiled."""
     path = arguments.placement_report
     if path is not None:
-        write_report(solution, path, progress=progress, command=shlex.join(sys.argv))
+        command = shlex.join(sys.argv)
+        write_report(solution, path, progress=progress, command=command, file=str(arguments.FILE))
         print(f"report: {path}; open it in a browser")
 
 
@@ -159,7 +160,8 @@ def _build(
     )
     report = arguments.placement_report
     if report is not None:
-        executable.report(report, progress=progress, command=shlex.join(sys.argv))
+        command, file = shlex.join(sys.argv), str(arguments.FILE)
+        executable.report(report, progress=progress, command=command, file=file)
         print(f"report: {report}; open it in a browser")
     size = format_bytes(Path(arguments.output).stat().st_size)
     command = shlex.join(["tvmc", "run", str(arguments.output)])

@@ -19,7 +19,7 @@ class Lanes {
       return `${run.lanes[lane]} ${format.share(ns, run.makespan)}`;
     });
     return `${run.label} timeline of ${format.ns(run.makespan)}; busy: ${busy.join(", ")}. `
-      + `Arrow keys move, plus and minus zoom; the table below it has the same. ${model.graph.name || ""}`;
+      + `Arrow keys, A and D move; plus, minus, W and S zoom; the table below it has the same. ${model.graph.name || ""}`;
   }
 
   get title() {

@@ -121,7 +121,8 @@ const listen = (model, lanes, moves) => {
   canvas.addEventListener("pointerleave", () => tip.hide());
   const keys = {
     ArrowLeft: () => moves.move(-0.2), ArrowRight: () => moves.move(0.2), "+": () => moves.zoom(0.5),
-    "=": () => moves.zoom(0.5), "-": () => moves.zoom(2), Home: () => moves.fit(), 0: () => moves.fit(),
+    "=": () => moves.zoom(0.5), "-": () => moves.zoom(2), w: () => moves.zoom(0.5), s: () => moves.zoom(2),
+    a: () => moves.move(-0.2), d: () => moves.move(0.2), Home: () => moves.fit(), 0: () => moves.fit(),
   };
   canvas.addEventListener("keydown", (event) => {
     if (!keys[event.key] || event.ctrlKey || event.metaKey) return;
