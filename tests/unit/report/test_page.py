@@ -22,7 +22,7 @@ from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.headline import headline_parts, solution_headline
-from heteroplace.report.html.content import Measured, MeasuredTime, SolverPoint
+from heteroplace.report.html.content import Measured, MeasuredTime, PageContent, SolverPoint
 from heteroplace.report.html.encode import MAX_CURVE_POINTS, encode
 from heteroplace.report.html.layer_rows import MAX_CHILDREN, layer_tree
 from heteroplace.report.html.page import page_text
@@ -240,7 +240,7 @@ def test_columns_are_those_of_the_solution(case: Instance) -> None:
     problem = problem_of(case)
     result = get_solver("heft").solve(problem, SolveOptions())
     found = Solution(case.graph, case.cluster, case.costs, result.plan, result.objective_ns, 0)
-    content = report_content(found, None, (), (), {}, "")
+    content = PageContent(found, found.timeline, ())
     data, timeline = encode(content), content.predicted
     (run,) = data["runs"]
     spans = set()

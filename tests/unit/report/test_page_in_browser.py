@@ -22,6 +22,7 @@ from heteroplace.solve.moves import moves
 from heteroplace.solve.solve_report import SolverRecord, write_report
 from tests.browser import see
 from tests.instances import gpus, instance
+from tests.unit.report.pages import two_branch_solution
 from zoo.graphs.catalogue import GRAPHS_VARIABLE, get_instance
 from zoo.graphs.layered import Layered, layered_costs, layered_graph
 
@@ -274,7 +275,7 @@ def test_devices_are_told_apart_without_colours(tmp_path: Path) -> None:
 
 def test_a_measured_run_is_beneath_the_predicted_one_and_judged(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
-    solution = solve_network(randomly_wired(), SolveOptions(iterations=200), solver="heft")
+    solution = two_branch_solution()
     for factor, verdict in ((1.02, "right"), (1.1, "about right"), (2.0, "wrong")):
         write_report(solution, path, measured=slower(solution, factor))
         seen = see(path, DRAWN)
