@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.cluster import Cluster, Device
+from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import base_names, base_of
+from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.solution import Solution
 from heteroplace.report.html.content import Alternative
 from heteroplace.solve.problem import SolveOptions
@@ -17,6 +19,22 @@ MAX_TASKS = 500
 """A page of a larger graph would take over ten seconds to write."""
 _MAX_FEWER, _MAX_MORE = 4, 2
 _OPTIONS = SolveOptions(iterations=100, time_limit_s=2.0)
+
+
+def why_no_alternatives(graph: TaskGraph) -> str:
+    """Return why `alternatives` would take too long or find nothing, as sentences; "": neither."""
+    if len(graph.tasks) > MAX_TASKS:
+        return (
+            f"The network has {len(graph.tasks):,} tasks, more than {MAX_TASKS:,}. "
+            f"`heteroplace simulate PLAN --drop-device NAME --solve` predicts a change."
+        )
+    shared = first_shared(graph)
+    if shared:
+        return (
+            f"The plan is an explicit schedule, because the graph has the {shared}. No solver "
+            f"places it on other devices; `heteroplace shard` makes a schedule for another cluster."
+        )
+    return ""
 
 
 def alternatives(solution: Solution) -> tuple[Alternative, ...]:

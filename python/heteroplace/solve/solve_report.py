@@ -23,13 +23,13 @@ from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import step_ns
 from heteroplace.registry import load_plugin
-from heteroplace.report.html.content import Alternative, Measured, PageContent, SolverPoint
+from heteroplace.report.html.content import Measured, PageContent, SolverPoint
 from heteroplace.report.html.page import write_page
 from heteroplace.report.machine_text import machine_text
 from heteroplace.report.weight_report import weights_text
 from heteroplace.simulate.decisions import full_table
 from heteroplace.simulate.throughput import busy_ns
-from heteroplace.solve.alternatives import MAX_TASKS, alternatives
+from heteroplace.solve.alternatives import alternatives, why_no_alternatives
 from heteroplace.solve.moves import most_movable, moves, unmovable
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem, Progress, ProgressReport
@@ -133,14 +133,7 @@ def report_content(
             )
     costs = full_table(graph, cluster, solution.costs) if graph.routers else solution.costs
     machine = machine_text(cluster, processor_name() if _is_local(cluster, measured) else "")
-    what_ifs: tuple[Alternative, ...] = ()
-    if len(graph.tasks) > MAX_TASKS:
-        missing["alternatives"] = (
-            f"The network has {len(graph.tasks):,} tasks, more than {MAX_TASKS:,}. "
-            f"`heteroplace simulate FILE --drop-device NAME --solve` predicts a change."
-        )
-    else:
-        what_ifs = alternatives(solution)
+    missing["alternatives"] = why_no_alternatives(graph)
     return PageContent(
         solution,
         solution.timeline,
@@ -155,11 +148,11 @@ def report_content(
         _texts(solution),
         f"{Path(file).name or graph.name} on {machine}",
         _peak_flops(solution, measured),
-        what_ifs,
+        () if missing["alternatives"] else alternatives(solution),
         _about(solution, measured, machine, file),
         tuple((_properties(solution) | dict(properties)).items()),
         command,
-        missing,
+        {name: text for name, text in missing.items() if text},
     )
 
 

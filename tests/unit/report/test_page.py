@@ -34,6 +34,7 @@ from heteroplace.solve.solve_report import report_content
 from tests.instances import gpus, instance, problem_of
 from tests.strategies import Instance, exact_cases, graphs, instances
 from tests.unit.report.pages import measured_run, two_branch_solution
+from tests.unit.report.test_explicit_plans import training_step
 
 
 def text_of(solution: Solution, measured: Measured | None = None, **options: Any) -> str:
@@ -166,8 +167,16 @@ def test_a_large_graph_says_which_command_answers_what_if(solution: Solution) ->
     content = report_content(large, None, (), (), {}, "")
     assert content.alternatives == ()
     assert (
-        "`heteroplace simulate FILE --drop-device NAME --solve`" in content.missing["alternatives"]
+        "`heteroplace simulate PLAN --drop-device NAME --solve`" in content.missing["alternatives"]
     )
+
+
+def test_an_explicit_schedule_has_no_alternatives_and_says_why() -> None:
+    case, plan, _ = training_step()
+    schedule = Solution(case.graph, case.cluster, case.costs, plan, 204, 0)
+    content = report_content(schedule, None, (), (), {}, "")
+    assert content.alternatives == ()
+    assert "`heteroplace shard`" in content.missing["alternatives"]
 
 
 def test_shapes_and_op_types_are_in_the_data() -> None:
