@@ -141,6 +141,12 @@ def test_everything_has_a_name_and_buttons_are_reached_by_keyboard(page: Path) -
     assert found["pictures"] == found["tables"] == found["headings"] == 0
 
 
-def test_predicted_bars_have_a_pattern_of_their_own() -> None:
-    rule = next(line for line in _asset("page.css").splitlines() if ".predicted .fill" in line)
-    assert "repeating-linear-gradient" in rule
+@pytest.mark.parametrize(
+    ("selector", "mark"),
+    [(".predicted .fill", "repeating-linear-gradient"), ('[aria-pressed="true"]::before', "2713")],
+)
+def test_no_colour_alone_tells_a_predicted_bar_or_a_pressed_button(
+    selector: str, mark: str
+) -> None:
+    rule = next(line for line in _asset("page.css").splitlines() if selector in line)
+    assert mark in rule

@@ -22,6 +22,11 @@ class Lanes {
       + `Arrow keys, A and D move; plus, minus, W and S zoom; the table below it has the same. ${model.graph.name || ""}`;
   }
 
+  laneName(lane) {
+    const device = this.model.devices[lane];
+    return this.run.lanes[lane] + (device && this.model.hosts.length > 1 ? ` @${device.host}` : "");
+  }
+
   get title() {
     const { label, source, makespan } = this.run;
     const how = source === "simulated" ? ", simulated without interference" : source === label ? ", one run" : ` (${source})`;
@@ -45,14 +50,15 @@ class Lanes {
 
   /* Onto a canvas, or into a file (SvgPen), `total` wide. */
   paint(pen, total) {
-    this.gutter = total < 600 ? 70 : 120;
+    pen.font = "12px system-ui, sans-serif";
+    const longest = Math.max(...this.lanes.map((lane) => pen.measureText(this.laneName(lane)).width));
+    this.gutter = Math.min(Math.max(longest + 16, 60), total < 600 ? total * 0.3 : 200);
     this.width = total - this.gutter - 8;
     const count = this.model.devices.length;
     this.fills = pen.fills ? pen.fills(count) : canvasFills(pen, count);
     // Asked once for each drawing: a question makes the browser compute all styles.
     const channel = css("--channel");
     this.plain = this.run.lanes.map((name, lane) => (lane < this.model.devices.length ? css(colourOf(lane)) : channel));
-    pen.font = "12px system-ui, sans-serif";
     pen.textBaseline = "middle";
     this.axis(pen, total);
     pen.save();
@@ -77,10 +83,8 @@ class Lanes {
     }
     pen.textAlign = "right";
     for (const lane of this.lanes) {
-      const device = this.model.devices[lane];
-      const host = device && this.model.hosts.length > 1 ? ` @${device.host}` : "";
       pen.fillStyle = text;
-      pen.fillText(clipped(pen, this.run.lanes[lane] + host, this.gutter - 12), this.gutter - 8, this.y(lane) + LANE / 2);
+      pen.fillText(clipped(pen, this.laneName(lane), this.gutter - 12), this.gutter - 8, this.y(lane) + LANE / 2);
       pen.strokeStyle = line;
       pen.beginPath(); pen.moveTo(0, this.y(lane) + LANE); pen.lineTo(total, this.y(lane) + LANE); pen.stroke();
     }
