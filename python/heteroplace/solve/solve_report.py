@@ -242,10 +242,11 @@ def _properties(solution: Solution) -> dict[str, str]:
 def _missing(
     measured: Measured | None, progress: Sequence[SolverPoint], file: str
 ) -> dict[str, str]:
-    """For each thing that is missing how to get it, with commands for `file`."""
+    """For each missing time or record, the command that gets it, with `file` where it can run."""
     missing = {}
     model = shlex.quote(file) if file.endswith(".onnx") else "MODEL.onnx"
-    measure = f"`heteroplace report {shlex.quote(file) if file else 'MODEL'} --measure 21`"
+    runs = shlex.quote(file) if file.endswith((".onnx", ".so")) else "MODEL"
+    measure = f"`heteroplace report {runs} --measure 21`"
     if measured is None or measured.timeline is None:
         missing["measured"] = (
             f"The steps were not measured. {measure} measures them; in Python: "

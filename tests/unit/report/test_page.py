@@ -204,6 +204,8 @@ def test_it_says_what_is_missing_and_how_to_get_it(solution: Solution) -> None:
     named = report_content(solution, None, (), (), {}, "", "my net.onnx").missing
     assert "`heteroplace report 'my net.onnx' --measure 21`" in named["time"]
     assert "`heteroplace run 'my net.onnx' --compare onnxruntime" in named["onnxruntime"]
+    plan = report_content(solution, None, (), (), {}, "", "plan.json").missing
+    assert "`heteroplace report MODEL --measure 21`" in plan["time"]
     assert "heteroplace place" in missing["progress"]
     point = SolverPoint(5, "heft", 12, 10)
     peer = MeasuredTime("onnxruntime 1.32.0", 10, 9, 12)

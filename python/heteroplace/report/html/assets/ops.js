@@ -9,7 +9,7 @@ const drawOps = (model) => {
   const unknown = [...new Set(rows.flatMap((row) => [...row.unknown]))];
   const hasPeaks = !unknown.length && rows.some((row) => row.flops);
   const shown = rows.slice(0, MAX_OP_ROWS);
-  body.append(table(`${capital(run.label)} time, summed over all devices. A fused task counts as its heaviest op`,
+  body.append(table(`${capital(run.label)} time, summed over devices and links. A fused task counts as its heaviest op`,
     ["op type", ">tasks", ">time", ">share", ">GFLOP/s", ...(hasPeaks ? [">of peak"] : [])],
     shown.map((row) => [row.name, String(row.count), format.ns(row.ns), format.share(row.ns, total),
       row.flops && row.ns ? significant(row.flops / row.ns) : "-",

@@ -1,5 +1,5 @@
-/* Times of one run as bars: predicted, measured, and other runtimes. A bar that nobody knows is
-   absent, and a line says how to get it. */
+/* Times of one run as bars: predicted, measured, and other runtimes. An unknown time has no bar, and
+   a line says how to measure it. */
 const drawTimes = (model) => {
   const box = document.getElementById("times");
   const { result, measured } = model;
