@@ -142,6 +142,7 @@ def test_a_report_of_a_run_has_predicted_measured_and_peer(
     (peer,) = measured["peers"]
     assert re.fullmatch(r"onnxruntime \d+\.\d+\.\d+", peer[0])
     assert peer[2] <= peer[1] <= peer[3]
+    assert f"{peer[5]:.2f}x as fast as onnxruntime" in text
     own = measured["in_turns"]
     assert f"{format_ns(own[1])} against {format_ns(peer[1])}" in text
     assert measured["others_cores"] >= 0

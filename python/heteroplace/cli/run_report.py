@@ -29,7 +29,12 @@ def write_run_report(ran: Ran, path: str, model: str) -> None:
         ran.timeline,
         time,
         tuple(
-            MeasuredTime(f"{peer.name} {peer.version}".rstrip(), peer.peer_ns, *peer.peer_rounds_ns)
+            MeasuredTime(
+                f"{peer.name} {peer.version}".rstrip(),
+                peer.peer_ns,
+                *peer.peer_rounds_ns,
+                speedup=peer.speedup,
+            )
             for peer in ran.peer_times
         ),
         in_turns=in_turns,

@@ -229,7 +229,7 @@ def test_measured_times_stand_beside_predicted_ones(solution: Solution) -> None:
     data = data_of(text_of(solution, Measured(measured, time, (replace(time, name="TVM"),))))
     assert [run["label"] for run in data["runs"]] == ["predicted", "measured"]
     assert data["accuracy"]["predicted"] == data["accuracy"]["measured"]
-    assert data["measured"]["peers"] == [["TVM", 10, 9, 12, "rounds"]]
+    assert data["measured"]["peers"] == [["TVM", 10, 9, 12, "rounds", None]]
 
 
 def test_a_bound_that_is_not_known_is_none_of_zero(solution: Solution) -> None:

@@ -91,6 +91,17 @@ def test_the_verdict_is_large_and_three_bars_have_their_times(tmp_path: Path) ->
 
 
 @pytest.mark.costly
+def test_a_speedup_over_rounds_is_the_one_that_the_run_printed(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    solution = two_branch_solution()
+    measured = measured_run(solution)
+    peers = (replace(measured.peers[0], speedup=1.95),)
+    write_report(solution, path, measured=replace(measured, peers=peers))
+    lines = see(path, BARS).found["lines"]
+    assert "Measured: 1.95x as fast as onnxruntime 1.32.0 (median over the rounds)." in lines
+
+
+@pytest.mark.costly
 def test_a_time_that_is_unknown_has_no_bar_and_a_line_says_how_to_get_it(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_report(two_branch_solution(), path)

@@ -24,6 +24,8 @@ class MeasuredTime:
     """Of the slowest."""
     of: str = "rounds"
     """What the low and the high one are of: "rounds", each a median of several runs, or "runs"."""
+    speedup: float | None = None
+    """Of a peer: how often as fast the plan was, the median over the rounds; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

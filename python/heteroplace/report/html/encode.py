@@ -107,7 +107,7 @@ def _result(content: PageContent) -> _Json:
 
 
 def _time(time: MeasuredTime) -> list[object]:
-    return [time.name, time.median_ns, time.low_ns, time.high_ns, time.of]
+    return [time.name, time.median_ns, time.low_ns, time.high_ns, time.of, time.speedup]
 
 
 def _alternative(one: Alternative) -> _Json:

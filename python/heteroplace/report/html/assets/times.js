@@ -11,8 +11,9 @@ const drawTimes = (model) => {
   const items = result.items === 1 ? "" : ` of ${format.count(result.items, "item")}`;
   box.append(el("h3", null, `One run${items}`), timeBars(rows));
   if (own && own.text) box.append(el("p", { class: "soft" }, own.text));
-  if (own) for (const [name, ns] of peers) {
-    box.append(el("p", null, `Measured: ${(ns / own.ns).toFixed(2)}x as fast as ${name}.`));
+  if (own) for (const [name, ns, , , , speedup] of peers) {
+    const text = speedup === null ? (ns / own.ns).toFixed(2) : speedup.toFixed(2);
+    box.append(el("p", null, `Measured: ${text}x as fast as ${name}${speedup === null ? "" : " (median over the rounds)"}.`));
   }
   for (const name of ["time", "onnxruntime"]) {
     if (model.missing[name]) box.append(missing(model.missing[name]));
