@@ -13,10 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 
 from heteroplace.files.cluster_file import save_cluster
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster, Link, Memory
+from heteroplace.relay.targets import multiplies_bfloat16
+from heteroplace.tvm_bridge import llvm_cpu_target
 from tests.document_commands import (
     ROOT,
     DocumentCommand,
@@ -63,6 +66,15 @@ NOT_RUN = {
     "python -m heteroplace.relay.source_child < module.json": "is a child process of ours",
 }
 """Commands that are not run here, with the reason."""
+if not multiplies_bfloat16(tvm.target.Target(llvm_cpu_target())):
+    NOT_RUN |= dict.fromkeys(
+        (
+            "heteroplace run model.onnx --precision bf16",
+            "heteroplace compile model.onnx -o model.so --precision bf16 "
+            "--precision nn.dense=float32",
+        ),
+        "needs a processor with AVX512-BF16; tests/relay/test_bfloat16.py has the refusal",
+    )
 BENCHMARKS = "in full size it takes minutes; tests/test_bench_sizes.py runs the smallest one"
 
 COMMANDS = [each for each in document_commands() if not each.is_benchmark]

@@ -85,12 +85,18 @@ class _Rewrite:
         self._rounded: ExprMap[relay.Expr] = ExprMap()
         self._weights: dict[tuple[int, str], relay.Constant] = {}
 
-    def rounded(self, old: relay.Expr, reader: relay.Call) -> relay.Expr:
-        """Return a value of the function, rounded once for all its readers."""
+    def rounded(self, old: relay.Expr, reader: relay.Call, added: int = 0) -> relay.Expr:
+        """Return a value of the function, rounded once for all its readers.
+
+        `added`: so many zeros are added along the last axis.
+        """
         if old not in self._rounded:
-            call = rounded(self.mapped[old])
             span = old.span if isinstance(old, relay.Call) else reader.span
-            self._rounded[old] = relay.Call(call.op, call.args, call.attrs, None, span)
+            value = self.mapped[old]
+            if added:
+                before = [(0, 0)] * (len(static_shape(old.checked_type)) - 1)
+                value = _spanned(relay.nn.pad(value, [*before, (0, added)]), span)
+            self._rounded[old] = _spanned(rounded(value), span)
         return self._rounded[old]
 
     def weights(
@@ -119,7 +125,7 @@ def _pass(
             call = of_call(old, state)
             if call is None:
                 return new
-            return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)
+            return _spanned(call, old.span)
 
         return rebuilt(function, rewrite, state.mapped)
 
@@ -159,14 +165,22 @@ def _convolution(old: relay.Call, state: _Rewrite) -> relay.Call | None:
             for values in (attrs.strides, attrs.padding, attrs.dilation)
         )
     )
-    weights = state.weights(filters, "", load_entry(_FILTERS))
-    call: relay.Call = load_entry(_CONVOLUTION)(state.rounded(data, old), weights, window)
+    lanes = static_shape(data.checked_type)[-1]
+    added = -lanes % PAIR
+
+    def paired(array: np.ndarray) -> np.ndarray:
+        whole = np.pad(array, [*[(0, 0)] * 4, (0, added), (0, 0)])
+        laid_out: np.ndarray = load_entry(_FILTERS)(whole)
+        return laid_out
+
+    weights = state.weights(filters, "", paired)
+    call: relay.Call = load_entry(_CONVOLUTION)(state.rounded(data, old, added), weights, window)
     return call
 
 
 def _is_blocked(call: relay.Call) -> bool:
-    """Say whether a convolution is of one group, float32 and constant filters, from an even number
-    of channels in a block into blocks of whole vectors."""
+    """Say whether a convolution is of one group, float32 and constant filters, into blocks of whole
+    vectors."""
     attrs, (data, filters) = call.attrs, call.args
     if not isinstance(filters, relay.Constant) or len(attrs.padding) != 4:
         return False
@@ -176,9 +190,12 @@ def _is_blocked(call: relay.Call) -> bool:
     data_lanes, lanes = (int(match[1]) for match in layouts if match is not None)
     return (
         str(attrs.kernel_layout) == f"OIHW{data_lanes}i{lanes}o"
-        and data_lanes % PAIR == 0
         and lanes == LANES
         and int(attrs.groups) == 1
         and static_shape(filters.checked_type)[1] == static_shape(data.checked_type)[1]
         and {str(each.checked_type.dtype) for each in (data, filters, call)} == {"float32"}
     )
+
+
+def _spanned(call: relay.Call, span: relay.Span | None) -> relay.Call:
+    return relay.Call(call.op, call.args, call.attrs, call.type_args, span)
