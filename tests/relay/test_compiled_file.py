@@ -194,6 +194,12 @@ def test_needs_are_those_of_the_targets(good: Path) -> None:
     avx512 = cpu_features(tvm.target.Target("llvm -mcpu=skylake-avx512"))
     assert {"avx512f", "avx512vl", "avx2", "fma"} <= avx512
     assert cpu_features(tvm.target.Target("llvm")) == frozenset()
+    cooperlake = "-mcpu=cooperlake"
+    plain, low = (
+        cpu_features(tvm.target.Target(f"llvm {keys} {cooperlake}"))
+        for keys in ("-keys=cpu", "-keys=bf16_kernels,cpu")
+    )
+    assert low - plain == {"avx512bf16"}
 
 
 def test_needs_of_a_plan_on_a_gpu_name_its_architecture(good: Path) -> None:
