@@ -70,7 +70,7 @@ def _show(title: str, model: Path, folder: Path) -> int:
     print(f"\n# {title}")
     page = folder / f"{model.stem}.html"
     commands = (
-        ("run", str(model), "--compare", "single", "--progress"),
+        ("run", str(model), "--compare", "single"),
         ("explain", str(model)),
         ("simulate", str(model), "--add-device", "another=cpu.0", "--solve", "--budget", "2"),
         ("report", str(model), "-o", str(page)),

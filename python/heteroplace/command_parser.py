@@ -16,7 +16,7 @@ START, ASK, MACHINE, MORE = "Start", "Ask", "Machine", "More"
 COMMAND_GROUPS = (START, ASK, MACHINE, MORE)
 """Groups of subcommands in the help, in order."""
 VERBOSE_FLAGS = ("-v", "--verbose")
-VERBOSE_HELP = "show the traceback of an error"
+VERBOSE_HELP = "show the details of each stage, and the traceback of an error"
 _HELP_WIDTH = 79
 _CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)", re.DOTALL)
 

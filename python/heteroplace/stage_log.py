@@ -1,19 +1,21 @@
-"""What the stages of one network did, for whoever shows it."""
+"""What the stages of one network do: for a display meanwhile, and as a record afterwards."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeAlias
 
 from heteroplace.entries import load_entry
 
-if TYPE_CHECKING:
-    from heteroplace.measure.measure_options import Progress
+Progress: TypeAlias = Callable[[str], None]
+"""Called with a line of text whenever something long begins."""
+Count: TypeAlias = Callable[[int, int], None]
+"""Called with the units of work that are done, and with their total."""
 
 _FORMAT_TABLE = "heteroplace.report.tables:format_table"
 _LOG = logging.getLogger("heteroplace")
@@ -49,11 +51,27 @@ class StageTime:
     """None: the network does not need the stage."""
 
 
+class Display(Protocol):
+    """What shows the work of a command. Any thread may call it."""
+
+    def stage(self, text: str, budget_s: float | None = None) -> None:
+        """Show that a stage begins, which takes at most `budget_s`."""
+
+    def count(self, done: int, total: int) -> None:
+        """Show how much of the stage is done."""
+
+    def detail(self, text: str) -> None:
+        """Show a line for users who want details."""
+
+
 @dataclass
 class StageLog:
-    """Collects what the stages of one network did, and tells when one begins and what it did."""
+    """Collects what the stages of one network did, and reports what they do meanwhile."""
 
     progress: Progress | None = None
+    """Takes stages and details as lines of text."""
+    display: Display | None = None
+    """Takes counts too."""
     reports: list[StageReport] = field(default_factory=list)
     times: list[StageTime] = field(default_factory=list)
     """Of all stages of the pipeline, in the order in which they ran."""
@@ -79,19 +97,37 @@ class StageLog:
         self.times.append(StageTime(name, purpose, None))
 
     @contextmanager
-    def stage(self, name: str, text: str = "") -> Iterator[dict[str, int]]:
+    def stage(
+        self, name: str, text: str = "", budget_s: float | None = None
+    ) -> Iterator[dict[str, int]]:
         """Say `text`, if any, and take the time of the block, which fills in the figures."""
         if text:
-            self.say(text)
+            self.say(text, budget_s)
         figures: dict[str, int] = {}
         wall, cpu = time.perf_counter(), _cpu_s()
         yield figures
         report = StageReport(name, time.perf_counter() - wall, _cpu_s() - cpu, figures)
         self.reports.append(report)
-        self.say(report.text)
+        self.detail(report.text)
 
-    def say(self, text: str) -> None:
-        """Tell what begins, or what was done; the logger "heteroplace" is told too."""
+    def say(self, text: str, budget_s: float | None = None) -> None:
+        """Report the stage that begins, also to the logger "heteroplace"."""
+        self._write(text)
+        if self.display is not None:
+            self.display.stage(text, budget_s)
+
+    def detail(self, text: str) -> None:
+        """Report a detail, also to the logger "heteroplace"."""
+        self._write(text)
+        if self.display is not None:
+            self.display.detail(text)
+
+    def count(self, done: int, total: int) -> None:
+        """Report how much of the stage is done."""
+        if self.display is not None:
+            self.display.count(done, total)
+
+    def _write(self, text: str) -> None:
         _LOG.info("%s", text)
         if self.progress is not None:
             self.progress(text)

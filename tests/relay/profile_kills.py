@@ -21,12 +21,39 @@ from relay_models import compiled_of, cpu_cluster, extraction_of, two_branches
 
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
-from heteroplace.measure.measure_options import ProfileOptions, Step
+from heteroplace.measure.devices_under_test import find_devices_under_test
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import profile_network
+from heteroplace.stage_log import StageLog
 
 _WAIT_S = 60
 _MAX_DELAY_S = 0.2
 """Shorter than the measuring of one network, and than that of all kernels alone."""
+
+
+class BegunMeasurements:
+    """A display that writes a line of each measurement that begins."""
+
+    def __init__(self, log: Path, is_whole: bool) -> None:
+        self.log, self.is_whole, self.is_measuring = log, is_whole, False
+
+    def stage(self, text: str, budget_s: float | None = None) -> None:
+        """A network in place is one measurement."""
+        self.is_measuring = text.startswith("Measuring")
+        if self.is_measuring and self.is_whole:
+            self.write(0)
+
+    def count(self, done: int, total: int) -> None:
+        """Kernels alone are one each."""
+        if self.is_measuring and not self.is_whole:
+            self.write(total)
+
+    def detail(self, text: str) -> None:
+        """Details are not counted."""
+
+    def write(self, total: int) -> None:
+        with self.log.open("a") as stream:
+            stream.write(f"{os.getpid()} {total}\n")
 
 
 def main(store: Path, log: Path, num_kills: int, seed: int, is_whole: bool) -> None:
@@ -34,11 +61,6 @@ def main(store: Path, log: Path, num_kills: int, seed: int, is_whole: bool) -> N
     extraction = extraction_of(two_branches())
     compiled, cluster = compiled_of(extraction), cpu_cluster()
     log.touch()
-
-    def note(step: Step) -> None:
-        if step.name:
-            with log.open("a") as stream:
-                stream.write(f"{os.getpid()} {step.done} {step.total} {step.name}\n")
 
     def profile() -> None:
         with CostStore(store) as opened, tvm.transform.PassContext(opt_level=3):
@@ -49,7 +71,7 @@ def main(store: Path, log: Path, num_kills: int, seed: int, is_whole: bool) -> N
                 finishes_each=True,
                 sampling=SamplingOptions(precision_ratio=0.0, max_ns=20_000_000),
                 num_rounds=300,  # the network is tiny: a round takes a few ms
-                on_step=note,
+                progress=StageLog(display=BegunMeasurements(log, is_whole)),
             )
             profile_network(compiled, cluster, options)
 
@@ -67,11 +89,12 @@ def main(store: Path, log: Path, num_kills: int, seed: int, is_whole: bool) -> N
     wait_for(lambda: is_over(child))
     with CostStore(store) as opened:
         kept.append(len(opened))
-    begun = [line.split(" ", 3) for line in log.read_text().splitlines()]
+    begun = [line.split() for line in log.read_text().splitlines()]
+    networks = find_devices_under_test(compiled.graph, cluster)
     print(
         json.dumps(
             {
-                "total": int(begun[0][2]),
+                "total": len(networks) if is_whole else int(begun[0][1]),
                 "begun": len(begun),
                 "killed": num_killed,
                 "kept": kept,

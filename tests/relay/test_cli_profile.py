@@ -14,13 +14,13 @@ from relay_models import cpu_cluster
 from tvm import relay
 
 from heteroplace.cli.main import main
-from heteroplace.cli.profile_command import StepLine
 from heteroplace.costs.store import CostStore
 from heteroplace.files.cluster_file import load_cluster, save_cluster
 from heteroplace.files.costs_file import load_costs
 from heteroplace.files.graph_file import load_graph
 from heteroplace.model.cluster import Device, Link, Memory
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.progress import ProgressDisplay
 from heteroplace.relay.annotate.annotation_reader import read_solution
 
 
@@ -87,20 +87,20 @@ def test_a_large_batch_is_estimated_from_small_ones(
 def test_a_batch_that_can_be_measured_is_not_estimated(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*PROFILE, "--progress", "--estimate-batch", "4"]) == 4
+    assert main([*PROFILE, "-v", "--estimate-batch", "4"]) == 4
     said = capsys.readouterr().err
     assert "use --batch 4" in said
-    assert "importing" not in said, "told before any work"
+    assert "Reading" not in said, "told before any work"
 
 
 def test_a_batch_is_not_estimated_where_nothing_is_measured(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    elsewhere = ["profile", "model.onnx", "--cluster", "moirai-inter-server", "--progress"]
+    elsewhere = ["profile", "model.onnx", "--cluster", "moirai-inter-server", "-v"]
     assert main([*elsewhere, "--predict", "--estimate-batch", "16"]) == 4
     said = capsys.readouterr().err
     assert "no device of cluster 'moirai-inter-server' is in this machine" in said
-    assert "importing" not in said, "told before any work"
+    assert "Reading" not in said, "told before any work"
 
 
 @pytest.mark.costly
@@ -170,13 +170,13 @@ def test_several_batch_sizes_are_in_one_table(files: Path) -> None:
 
 
 @pytest.mark.costly
-def test_progress_is_plain_lines_elsewhere_than_on_a_terminal(
+def test_details_are_plain_lines_elsewhere_than_on_a_terminal(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*PROFILE, "--progress"]) == 0
+    assert main([*PROFILE, "-v"]) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "importing model.onnx"
-    assert any(line.startswith("0 of ") for line in lines)
+    assert lines[0] == "Reading model.onnx"
+    assert any(line.startswith("Measuring on cpu.0") for line in lines)
     assert not any("\x1b" in line for line in lines)
 
 
@@ -210,11 +210,11 @@ def test_what_needs_all_devices_here_is_refused_before_any_work(
     here = cpu_cluster()
     away = replace(here.devices[0], name="away", cores=(4095,))
     save_cluster(replace(here, devices=(*here.devices, away)), "cluster.json")
-    assert main([*PROFILE, "--progress", *options]) == 4
+    assert main([*PROFILE, "-v", *options]) == 4
     said = capsys.readouterr().err
     assert "not in this machine: away" in said
     assert f"{advice} [HP" in said
-    assert "importing" not in said
+    assert "Reading" not in said
 
 
 @pytest.mark.parametrize("fault", WRONG)
@@ -252,14 +252,16 @@ def test_wrong_options_are_usage_errors(
 def test_an_interrupt_keeps_what_was_measured(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = StepLine.step
+    stages: list[str] = []
 
-    def interrupt(self: StepLine, step: object) -> None:
-        shown(self, step)
-        if step.done == 2:
+    def interrupt(_: ProgressDisplay, done: int, total: int) -> None:
+        if stages[-1].startswith("Measuring kernels") and done == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(StepLine, "step", interrupt)
+    monkeypatch.setattr(
+        ProgressDisplay, "stage", lambda _, text, budget_s=None: stages.append(text)
+    )
+    monkeypatch.setattr(ProgressDisplay, "count", interrupt)
     assert main([*PROFILE, "--isolated", "-o", "costs.json"]) == 130
     assert "what was measured is kept in" in capsys.readouterr().err
     assert not (files / "costs.json").exists()

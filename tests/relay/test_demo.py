@@ -36,7 +36,7 @@ def test_the_demo_answers_how_fast_why_and_what_if(
     places = [
         text.index(part)
         for part in (
-            "$ heteroplace run tiny.onnx --compare single --progress",
+            "$ heteroplace run tiny.onnx --compare single",
             "measured ",
             "x as fast as the best single device, cpu.",
             "$ heteroplace explain tiny.onnx",

@@ -36,9 +36,10 @@ from heteroplace.measure.background_compiler import BackgroundCompiler
 from heteroplace.measure.devices_under_test import find_devices_under_test
 from heteroplace.measure.kernels.in_place_times import SiteTimes
 from heteroplace.measure.kernels.kernel_identity import describe_kernels
-from heteroplace.measure.measure_options import ProfileOptions, Step
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import Profile, join_batches, profile_network
 from heteroplace.relay.tasks.extract import Extraction
+from heteroplace.stage_log import StageLog
 
 KILLS = Path(__file__).with_name("profile_kills.py")
 pytestmark = pytest.mark.costly
@@ -59,9 +60,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many kernels each compilation had; the compiling itself is as always."""
     sizes: list[int] = []
 
-    def note(kernels):
+    def note(kernels, on_kernel=None):
         sizes.append(len(kernels))
-        return compile_kernels(kernels)
+        return compile_kernels(kernels, on_kernel)
 
     monkeypatch.setattr(profiler, "compile_kernels", note)
     monkeypatch.setattr(compile_module, "compile_kernels", note)
@@ -162,14 +163,43 @@ def test_calls_in_place_have_processor_times(store: CostStore) -> None:
         assert sum(cpu_ns for cpu_ns, number in times if number == threads) > 0
 
 
-def test_steps_are_told_and_the_last_one_is_the_end() -> None:
-    steps: list[Step] = []
-    measured = profile(extraction_of(two_branches()), replace(QUICK, on_step=steps.append))
-    assert [step.done for step in steps] == list(range(measured.num_measured + 1))
-    assert {step.total for step in steps} == {measured.num_measured}
-    assert steps[-1].name == ""
-    assert steps[-1].remaining_s == 0
-    assert all(step.remaining_s is not None for step in steps[1:])
+class Counts:
+    """A display that keeps the counts of each stage."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, list[tuple[int, int]]]] = []
+
+    def stage(self, text: str, budget_s: float | None = None) -> None:
+        self.stages.append((text, []))
+
+    def count(self, done: int, total: int) -> None:
+        self.stages[-1][1].append((done, total))
+
+    def detail(self, text: str) -> None:
+        pass
+
+    def of(self, text: str) -> list[tuple[int, int]]:
+        """The counts of the stages whose text begins so."""
+        return [each for name, counts in self.stages for each in counts if name.startswith(text)]
+
+
+def test_kernels_that_are_measured_alone_are_counted() -> None:
+    counts = Counts()
+    options = replace(QUICK, progress=StageLog(display=counts))
+    measured = profile(extraction_of(two_branches()), options)
+    total = measured.num_measured
+    assert counts.of("Measuring kernels on") == [(done, total) for done in range(total)]
+
+
+def test_kernels_and_rounds_of_a_network_in_place_are_counted() -> None:
+    counts, network = Counts(), extraction_of(two_branches())
+    options = replace(QUICK, is_in_place=True, budget_s=0.01, progress=StageLog(display=counts))
+    profile(network, options)
+    compiled = counts.of("Compiling kernels")
+    assert compiled and all(done < total for done, total in compiled)
+    rounds = counts.of("Measuring on")
+    total = rounds[0][1]
+    assert rounds == [(done, total) for done in range(total + 1)]
 
 
 def test_a_budget_makes_samples_fewer_but_leaves_nothing_out() -> None:

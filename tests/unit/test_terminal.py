@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from heteroplace.cli.main import main
 from heteroplace.errors import GraphError, MissingTVMError
-from heteroplace.progress import StatusLine
+from heteroplace.progress import ProgressDisplay
 from heteroplace.report.tables import format_table
 from heteroplace.terminal import PrintableStream, drawable, printable, printable_streams
 
@@ -57,7 +57,8 @@ def test_a_stream_takes_what_its_encoding_lacks() -> None:
 def test_progress_lines_are_printable_and_may_draw() -> None:
     below = io.StringIO()
     stream = PrintableStream(below)
-    StatusLine(stream).say(f"{BAD}\n")  # type: ignore[arg-type]
+    display = ProgressDisplay(stream, is_verbose=True)  # type: ignore[arg-type]
+    display.detail(f"{BAD}\n")
     assert below.getvalue() == rf"{SHOWN}\n" + "\n"
     assert drawable(stream) is below  # type: ignore[arg-type]
     assert drawable(below) is below

@@ -82,7 +82,7 @@ def with_program(
         cluster=arguments.cluster,
         rebuild=False,
         ignore_annotations=False,
-        progress=getattr(arguments, "progress", False),
+        verbose=arguments.verbose,
         quiet=arguments.quiet,
     )
     rest = argparse.Namespace(**{**vars(arguments), "cluster": None})

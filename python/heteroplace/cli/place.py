@@ -18,21 +18,20 @@ from heteroplace.cli.models.onnx_model import (
     add_annotation_options,
     add_input_sizes,
     check_model,
-    progress_of,
     solution_json,
     solution_text,
 )
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
-    add_output,
+    add_json,
     add_output_file,
     add_problem,
     add_written,
     check_writable,
     given_flags,
     print_json,
-    progress_stream,
+    progress_display,
     show,
 )
 from heteroplace.errors import HeteroPlaceError, SolverError
@@ -50,7 +49,7 @@ from heteroplace.place_options import (
     check_options,
     read_options,
 )
-from heteroplace.progress import ProgressLine
+from heteroplace.progress import SolverProgress
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import (
@@ -70,6 +69,7 @@ from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.plan_reasons import Reasons, explain_s
 from heteroplace.solve.problem import make_result
 from heteroplace.solve.solve_report import SolverRecord, write_report
+from heteroplace.stage_log import StageLog
 
 RENAMED = {"time_limit": "budget"}
 """Options of solvers that the commands call otherwise."""
@@ -100,7 +100,7 @@ def add_commands(commands: Parsers) -> None:
     add_arguments(parser, SolveOptions, renamed=RENAMED, own_names=KEPT)
     group = parser.add_argument_group("of models", "for ONNX models only, not for task graphs")
     add_arguments(group, PlaceOptions, renamed=MODEL_RENAMED, names=MODEL_OPTIONS)
-    add_output(parser)
+    add_json(parser)
     add_output_file(parser, "write the plan (JSON)")
     add_written(
         parser,
@@ -117,8 +117,6 @@ def run(arguments: argparse.Namespace) -> None:
 
     The first Ctrl-C ends the search; its best plan is taken. The second one ends the program.
     """
-    unit = " per item" if arguments.objective == THROUGHPUT else ""
-    line = ProgressLine(progress_stream(arguments), time.perf_counter(), unit)
     check_writable(
         *(arguments.output, arguments.solution, arguments.trace, arguments.report),
         arguments.annotate_onnx,
@@ -133,7 +131,10 @@ def run(arguments: argparse.Namespace) -> None:
         _run_model(arguments)
         return
     _check_of_graph(arguments)
-    record = SolverRecord(then=line)
+    display = progress_display(arguments)
+    unit = " per item" if arguments.objective == THROUGHPUT else ""
+    watcher = SolverProgress(display, unit)
+    record = SolverRecord(then=watcher)
     options = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
     place = PlaceOptions(
         costs=Path(arguments.costs or arguments.graph),
@@ -156,7 +157,11 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         with Interrupts() as interrupts:
             if plan is None:
-                result = _solve(problem, place.solver, options, line, interrupts)
+                with display:
+                    display.stage("Placing", options.time_limit_s)
+                    result = _solve(problem, place.solver, options, watcher, interrupts)
+                if interrupts.count > 0:
+                    print("note: interrupted; this is the best plan so far", file=sys.stderr)
             else:
                 result = replay(problem, plan, options)
             interrupts.ends_work = False
@@ -183,19 +188,19 @@ def _run_model(arguments: argparse.Namespace) -> None:
     names = (*GRAPH_OPTIONS, *MODEL_OPTIONS, "costs")
     given = read_arguments(PlaceOptions, arguments, renamed=MODEL_RENAMED, names=names)
     given |= read_arguments(SolveOptions, arguments, renamed=RENAMED)
-    record = SolverRecord()
     read_options(given)  # wrong ones are refused before anything slow begins
     check_model(model)
     builder = importlib.import_module(BUILDER)
     if arguments.annotate_onnx:
         builder.check_annotated(model, arguments.annotate_onnx)
-    with progress_of(arguments) as say:
+    with progress_display(arguments) as display:
+        record = SolverRecord(SolverProgress(display))
         solution = builder.place_model(
             model,
             input_sizes(arguments),
             open_cluster(arguments.cluster or LOCAL),
             {**given, "solver_progress": record},
-            say,
+            StageLog(display=display),
             is_annotated=not arguments.ignore_annotations,
         )
     _write_files(arguments, solution, record)
@@ -226,7 +231,7 @@ def _solve(
     problem: Problem,
     solver: str,
     options: SolveOptions,
-    line: ProgressLine,
+    watcher: SolverProgress,
     interrupts: Interrupts,
 ) -> SolveResult:
     """Return the solver's plan, or the best one it reported before Ctrl-C.
@@ -241,7 +246,7 @@ def _solve(
     try:
         result = get_solver(solver).solve(problem, options.leaving(report_s))
     except KeyboardInterrupt:
-        latest = line.latest
+        latest = watcher.latest
         if interrupts.count > 1 or latest is None or latest.plan is None:
             raise
         plan, wall_s = latest.plan(), time.perf_counter() - begin
@@ -252,12 +257,8 @@ def _solve(
         else:
             objective = latest.best_ns or 0
             result = SolveResult(plan, objective, latest.bound_ns, "interrupted", solver, wall_s)
-    finally:
-        line.close()
     if interrupts.count > 1:
         raise KeyboardInterrupt
-    if interrupts.count > 0:
-        print("note: interrupted; this is the best plan so far", file=sys.stderr, flush=True)
     return result
 
 

@@ -21,6 +21,7 @@ from heteroplace.cli.shared import (
     check_writable,
     plural,
     print_json,
+    progress_of,
 )
 from heteroplace.command_parser import MACHINE
 from heteroplace.costs.measurement import NEAR_CORES_NS
@@ -115,9 +116,12 @@ def _run_alone(arguments: argparse.Namespace) -> Cluster:
     print("\n" + _device_table(cluster))
     if measuring is not None:
         cores = _used_cores(cluster)[:_MAX_CORES_TIMED]
-        for one, other, core_to_core_ns in measuring.core_latencies(cores):
+        with progress_of(arguments) as log:
+            log.say("Timing the caches of cores")
+            latencies = measuring.core_latencies(cores)
+            report = measuring.measure_links(cluster, log, _link_options(arguments, measuring))
+        for one, other, core_to_core_ns in latencies:
             print(describe_core_to_core(one, other, core_to_core_ns))
-        report = measuring.measure_links(cluster, _say, _link_options(arguments, measuring))
         cluster = with_measured_links(cluster, report)
         if report.links:
             print("\n" + link_table(cluster, report))
@@ -162,9 +166,10 @@ def _measure_on_ranks(
             print(f"host {host!r}: {text}")
         print("\n" + _device_table(cluster))
     if measuring is not None:
-        say = _say if is_first else None
         options = _link_options(arguments, measuring)
-        cluster, reports = transport.measure_hosts(cluster, ranks, say, options)
+        arguments.quiet |= not is_first
+        with progress_of(arguments) as log:
+            cluster, reports = transport.measure_hosts(cluster, ranks, log, options)
         if is_first:
             for report in reports:
                 if report.links:
@@ -370,7 +375,3 @@ def _ranges(numbers: tuple[int, ...] | list[int]) -> str:
         else:
             parts.append([number])
     return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

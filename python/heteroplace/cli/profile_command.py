@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from heteroplace.cli.job import ended_together
 from heteroplace.cli.models.onnx_model import check_importer, check_model_file
@@ -22,12 +22,12 @@ from heteroplace.cli.shared import (
     Parsers,
     add_cluster,
     add_command,
-    add_output,
+    add_json,
     add_output_file,
     add_store,
     add_written,
     check_writable,
-    progress_stream,
+    progress_display,
     show,
     written_text,
 )
@@ -38,18 +38,17 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, duration, from_arguments, option
 from heteroplace.place_options import STORE_ON
-from heteroplace.progress import StatusLine
 from heteroplace.report.layer_column import layer_label, without_empty_layers
 from heteroplace.report.tables import format_table
 from heteroplace.run.transport import Ranks, launched_transport
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
+from heteroplace.stage_log import StageLog
 
 _PROFILER = "heteroplace.cli.machine.profile_model"
 _OPTIONS = "heteroplace.measure.measure_options"
 _COSTS = "heteroplace.measure.cost_models.cost_model"
 _REMOTE = "heteroplace.measure.remote_host"
 _LARGEST = 10
-_LOG_PERIOD_S = 2.0
 
 
 def _batches(text: str) -> tuple[int, ...]:
@@ -156,7 +155,7 @@ def add_commands(commands: Parsers) -> None:
     add_written(parser, "--graph-out", help=help)
     add_store(parser)
     add_arguments(parser, Extras)
-    add_output(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -189,7 +188,8 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
     check_importer(model)
     profiler, options = importlib.import_module(_PROFILER), importlib.import_module(_OPTIONS)
     remote = importlib.import_module(_REMOTE)
-    line = StepLine(progress_stream(arguments) if is_first else None)
+    arguments.quiet |= not is_first
+    display = progress_display(arguments)
     costs = importlib.import_module(_COSTS).CostOptions(arguments.store or STORE_ON)
     with costs.open_store() if is_first else nullcontext() as store:
         chosen = options.ProfileOptions(
@@ -198,8 +198,7 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
             store=store,
             finishes_each=True,
             budget_s=extras.budget_s,
-            on_step=line.step,
-            progress=line.say,
+            progress=StageLog(display=display),
         )
         remotes = [remote.remote_host(*where) for where in extras.remotes]
         try:
@@ -208,12 +207,12 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
             else:
                 profile = profiler.profile_over_hosts(model, cluster, chosen, extras, ranks)
         except KeyboardInterrupt:
-            line.close()
+            display.close()
             if store is not None and not costs.store_failures:
                 print(f"what was measured is kept in {store.path}", file=sys.stderr)
             raise
         finally:
-            line.close()
+            display.close()
         if not is_first:
             return
         store_path = None if store is None or costs.store_failures else store.path
@@ -229,34 +228,6 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
             f"{_task_table(profile, cluster)}\n\n{_summary(profile, cluster, store_path)}{written}"
         ),
     )
-
-
-class StepLine(StatusLine):
-    """Shows how far a profiling is.
-
-    Parameters
-    ----------
-    stream
-        Where to write; None: nowhere.
-    """
-
-    def __init__(self, stream: TextIO | None) -> None:
-        super().__init__(stream, _LOG_PERIOD_S)
-
-    def step(self, step: Any) -> None:
-        """Take a `heteroplace.measure.measure_options.Step`."""
-        if step.name and self.is_due:
-            self.show(describe_step(step.name, step.done, step.total, step.remaining_s))
-
-
-def describe_step(name: str, done: int, total: int, remaining_s: float | None) -> str:
-    """Return what is measured now as text.
-
-    >>> describe_step("nn.dense (hot) on cpu.0", 3, 40, 12.34)
-    '3 of 40, 12 s left: nn.dense (hot) on cpu.0'
-    """
-    left = "" if remaining_s is None else f", {remaining_s:.0f} s left"
-    return f"{done} of {total}{left}: {name}"
 
 
 def _task_table(profile: Any, cluster: Cluster) -> str:

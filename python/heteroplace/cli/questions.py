@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from dataclasses import asdict
 
 from heteroplace.cli.open_solution import add_solution_options, read_solution
@@ -11,11 +10,11 @@ from heteroplace.cli.place import KEPT, RENAMED
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
-    add_output,
+    add_json,
     add_output_file,
     check_writable,
     print_json,
-    progress_stream,
+    progress_display,
     show,
     written_text,
 )
@@ -33,7 +32,7 @@ from heteroplace.options import (
     read_arguments,
 )
 from heteroplace.place_options import PlaceOptions
-from heteroplace.progress import ProgressLine
+from heteroplace.progress import SolverProgress
 from heteroplace.questions.explain import explain_tasks
 from heteroplace.questions.names import find_tasks
 from heteroplace.solve import SolveOptions
@@ -63,7 +62,7 @@ def add_commands(commands: Parsers) -> None:
         "the task that takes longest",
     )
     add_solution_options(parser)
-    add_output(parser)
+    add_json(parser)
     parser = add_command(
         commands,
         "diff",
@@ -76,7 +75,7 @@ def add_commands(commands: Parsers) -> None:
     parser.add_argument("before", metavar="A", help=_PLAN)
     parser.add_argument("now", metavar="B", help="the same, made later")
     add_solution_options(parser)
-    add_output(parser)
+    add_json(parser)
     _add_simulate(commands)
 
 
@@ -132,7 +131,7 @@ def _add_simulate(commands: Parsers) -> None:
     add_arguments(group, SolveOptions, renamed=RENAMED, own_names=KEPT, names=_SOLVING)
     add_output_file(group, "write the new plan with all it refers to (JSON)")
     add_solution_options(parser)
-    add_output(parser)
+    add_json(parser)
 
 
 def run_explain(arguments: argparse.Namespace) -> None:
@@ -183,8 +182,12 @@ def run_simulate(arguments: argparse.Namespace) -> None:
     check_writable(arguments.output)
     solution = read_solution(arguments.plan, arguments)
     unit = "" if solution.item_ns is None else " per item"
-    line = ProgressLine(progress_stream(arguments), time.perf_counter(), unit)
-    try:
+    with progress_display(arguments) as display:
+        options = from_arguments(
+            SolveOptions, arguments, RENAMED, progress=SolverProgress(display, unit)
+        )
+        if arguments.solve:
+            display.stage("Placing", options.time_limit_s)
         answer = solution.what_if(
             add_device=named_pairs("--add-device", arguments.add_device),
             drop_device=tuple(arguments.drop_device),
@@ -193,10 +196,8 @@ def run_simulate(arguments: argparse.Namespace) -> None:
             batch=arguments.batch,
             solve=arguments.solve,
             solver=arguments.solver or "auto",
-            options=from_arguments(SolveOptions, arguments, RENAMED, progress=line),
+            options=options,
         )
-    finally:
-        line.close()
     if arguments.output and answer.solution is not None:
         answer.solution.save(arguments.output)
     written = written_text(solution=arguments.output)

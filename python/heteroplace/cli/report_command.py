@@ -26,6 +26,7 @@ from heteroplace.cli.shared import (
     add_json,
     add_output_file,
     check_writable,
+    progress_of,
     show,
 )
 from heteroplace.command_parser import START
@@ -146,17 +147,20 @@ def _check_measuring(arguments: argparse.Namespace) -> None:
 
 def _measure(arguments: argparse.Namespace, file: str, output: str, command: str) -> None:
     """Load a compiled model, run it, write the page."""
-    executor = heteroplace.load(file)
     given = {} if arguments.inputs is None else read_arrays(arguments.inputs)
-    executor.run(make_inputs(executor.inputs, given, {}, seed=0))
-    peaks = measured_peaks(executor.solution)
-    executor.report(
-        output,
-        num_runs=arguments.measure,
-        peak_flops=peaks,
-        command=command,
-        file=arguments.file,
-    )
+    with progress_of(arguments) as log:
+        log.say("Loading the model")
+        executor = heteroplace.load(file)
+        log.say("Measuring")
+        executor.run(make_inputs(executor.inputs, given, {}, seed=0))
+        peaks = measured_peaks(executor.solution)
+        executor.report(
+            output,
+            num_runs=arguments.measure,
+            peak_flops=peaks,
+            command=command,
+            file=arguments.file,
+        )
     _say(arguments, executor.solution, output)
 
 

@@ -24,7 +24,6 @@ from heteroplace.cli.models.model_arrays import Arrays
 from heteroplace.cli.models.onnx_model import (
     add_annotation_options,
     add_input_sizes,
-    rounds_shown,
     solution_json,
 )
 from heteroplace.cli.models.peer_comparison import (
@@ -43,11 +42,12 @@ from heteroplace.cli.run_result import result_json, result_text
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
-    add_output,
+    add_json,
     add_output_file,
     add_written,
     check_writable,
     given_flags,
+    progress_of,
     show,
     written_text,
 )
@@ -184,7 +184,7 @@ def _add_build_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
     for cls in OPTION_CLASSES:
         add_arguments(group, cls, renamed=MODEL_RENAMED, own_names=KEPT)
-    add_output(parser)
+    add_json(parser)
 
 
 def _compiled_name(arguments: argparse.Namespace) -> str:
@@ -257,8 +257,9 @@ def _run_compared(
 
     def run_ours(single: ProgramRun | None = None) -> tuple[Program, Ran | None]:
         def compare(ours: ProgramRun) -> list[PeerTime]:
-            with rounds_shown(arguments) as on_round:
-                return compare_with_peers(names, model, ours, single, sizes.values, on_round)
+            with progress_of(arguments) as log:
+                log.say("Comparing in turns")
+                return compare_with_peers(names, model, ours, single, sizes.values, log.count)
 
         def run(program: Program) -> Ran | None:
             return _run_program(program, lambda: inputs, arguments, compare if names else None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TextIO, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 from heteroplace.command_parser import MORE, VERBOSE_FLAGS, VERBOSE_HELP, CommandParser
 from heteroplace.costs.store import PATH_VARIABLE
@@ -14,6 +15,8 @@ from heteroplace.files.output import check_writable as check_writable
 from heteroplace.files.output import json_text
 from heteroplace.machine.local import LOCAL
 from heteroplace.place_options import cost_model_names
+from heteroplace.progress import ProgressDisplay
+from heteroplace.stage_log import StageLog
 from heteroplace.written_files import WrittenFile
 
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -127,29 +130,22 @@ def _store_file(text: str) -> str:
     return text
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add --progress and --json."""
-    parser.add_argument(
-        "--progress", action="store_true", help="show progress, even if stderr is no terminal"
-    )
-    add_json(parser)
-
-
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON, no text and no tables")
 
 
-def progress_stream(arguments: argparse.Namespace) -> TextIO | None:
-    """Return where progress is shown; None: nowhere."""
-    if arguments.quiet:
-        return None
-    return sys.stderr if arguments.progress or sys.stderr.isatty() else None
+def progress_display(arguments: argparse.Namespace) -> ProgressDisplay:
+    """Return what shows progress on standard error: nothing with -q, details with -v."""
+    stream = None if arguments.quiet else sys.stderr
+    return ProgressDisplay(stream, is_verbose=arguments.verbose)
 
 
-def say(line: str) -> None:
-    """Say on stderr which step begins."""
-    print(f"{line} ...", file=sys.stderr, flush=True)
+@contextmanager
+def progress_of(arguments: argparse.Namespace) -> Iterator[StageLog]:
+    """Yield a log whose stages are shown, until the end of the block."""
+    with progress_display(arguments) as display:
+        yield StageLog(display=display)
 
 
 def show(

@@ -28,6 +28,7 @@ from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.targets import placed_targets, sharing_layouts
 from heteroplace.relay.tasks.network import Network
 from heteroplace.relay.types_once import types_once
+from heteroplace.stage_log import Count
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 _LOWER_ITEMS = "heteroplace.lower.items.items:lower_items"
@@ -84,7 +85,9 @@ class CompiledNetwork:
         those of this one."""
         return CompiledNetwork(self.network, {}, {}, _routed=self, _capacity=capacity)
 
-    def calls(self, cluster: Cluster, placement: Sequence[int]) -> KernelCalls:
+    def calls(
+        self, cluster: Cluster, placement: Sequence[int], on_kernel: Count | None = None
+    ) -> KernelCalls:
         """Return the kernel calls; lowered, not compiled.
 
         Parameters
@@ -93,6 +96,8 @@ class CompiledNetwork:
             Its devices say the targets.
         placement
             Device id of each task, [num_tasks].
+        on_kernel
+            Counts the calls that are lowered.
 
         Raises
         ------
@@ -105,32 +110,39 @@ class CompiledNetwork:
             whole = self._routed.calls(cluster, placement)
             self._calls[key] = routed_lowering().at_capacity(whole, self._capacity)
         elif key not in self._calls:
-            calls = self._lowered(targets, target_of_task)
+            calls = self._lowered(targets, target_of_task, on_kernel)
             self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]
 
     @types_once()
     def _lowered(
-        self, targets: tuple[tvm.target.Target, ...], target_of_task: dict[str, int]
+        self,
+        targets: tuple[tvm.target.Target, ...],
+        target_of_task: dict[str, int],
+        on_kernel: Count | None,
     ) -> KernelCalls:
         mod = self.network.mod
         if self.graph.routers:
             return routed_lowering().lower_network(mod, self.graph, targets, target_of_task)
-        return lower_network(mod, targets, target_of_task, self.network.tunings)
+        return lower_network(mod, targets, target_of_task, self.network.tunings, on_kernel)
 
-    def kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels:
+    def kernels(
+        self, cluster: Cluster, placement: Sequence[int], on_kernel: Count | None = None
+    ) -> CompiledKernels:
         """Return the kernel calls with their library; parameters and errors as of `calls`."""
         key = task_targets(self.graph, cluster, placement)
         if key not in self._kernels:
             calls = self.calls(cluster, placement)
             if self._routed is None:
-                library = compile_kernels(list(calls.kernels.values()))
+                library = compile_kernels(list(calls.kernels.values()), on_kernel)
             else:
-                library = self._routed.kernels(cluster, placement).library
+                library = self._routed.kernels(cluster, placement, on_kernel).library
             self._kernels[key] = CompiledKernels(calls, library)
         return self._kernels[key]
 
-    def kernels_of(self, cluster: Cluster, plan: Plan) -> CompiledKernels:
+    def kernels_of(
+        self, cluster: Cluster, plan: Plan, on_kernel: Count | None = None
+    ) -> CompiledKernels:
         """Return the kernels that a plan runs: for several items, those of all its batch sizes;
         for collectives and shared tensors, those of each member and each memory.
 
@@ -143,7 +155,7 @@ class CompiledNetwork:
         """
         is_versioned = bool(versioned_tensors(self.graph))
         if plan.items == 1 and not is_versioned:
-            return self.kernels(cluster, plan.placement(len(self.graph.tasks)))
+            return self.kernels(cluster, plan.placement(len(self.graph.tasks)), on_kernel)
         calls: KernelCalls = load_entry(_LOWER_ITEMS)(
             self.network.mod, self.graph, cluster, plan, self._parts
         )
@@ -151,9 +163,9 @@ class CompiledNetwork:
         calls = _with_inputs(calls, replace(self.network, examples={}))
         kernels = tuple(calls.kernels.values())
         if not is_versioned:
-            return CompiledKernels(calls, compile_kernels(kernels))
+            return CompiledKernels(calls, compile_kernels(kernels, on_kernel))
         if kernels not in self._libraries:  # plans of equal parts have the same kernels
-            self._libraries[kernels] = compile_kernels(kernels)
+            self._libraries[kernels] = compile_kernels(kernels, on_kernel)
         return CompiledKernels(calls, self._libraries[kernels])
 
     def known_kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels | None:
@@ -179,6 +191,7 @@ def lower_network(
     targets: tuple[tvm.target.Target, ...],
     target_of_task: dict[str, int],
     tunings: Tunings | None = None,
+    on_kernel: Count | None = None,
 ) -> KernelCalls:
     """Optimise each target's part of a neutral module and lower it.
 
@@ -193,7 +206,7 @@ def lower_network(
         The distinct targets.
     target_of_task
         For each task the position of its target.
-    tunings
+    tunings, on_kernel
         As of `lower_segments`.
 
     Raises
@@ -211,7 +224,7 @@ def lower_network(
         if target != segment_of_task[task]
     }
     segments, outputs = cut_segments(mod, targets, segment_of_task, own_targets=others)
-    return lower_segments(segments, mod["main"].params, outputs, others, tunings)
+    return lower_segments(segments, mod["main"].params, outputs, others, tunings, on_kernel)
 
 
 def _with_inputs(calls: KernelCalls, network: Network) -> KernelCalls:

@@ -24,8 +24,11 @@ from heteroplace.lower.fused_functions import last_cause
 from heteroplace.lower.kernels import Kernel
 from heteroplace.lower.library_symbols import is_library_kernel
 from heteroplace.native.compiled_file import SealedCode
+from heteroplace.stage_log import Count
 
 _LIBRARY = "kernels.so"
+_GROUP = 8
+"""Kernels of a CPU that become one object file. All in one take as long, and count as one."""
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
 """Says that the stack need not be executable; without it linkers warn."""
 
@@ -104,8 +107,13 @@ class KernelLibrary:
         return held
 
 
-def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
+def compile_kernels(kernels: Sequence[Kernel], on_kernel: Count | None = None) -> KernelLibrary:
     """Compile all kernels that have code, of all targets, into one library.
+
+    Parameters
+    ----------
+    on_kernel
+        Counts the compiled kernels.
 
     Raises
     ------
@@ -115,11 +123,12 @@ def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
     kernels = [kernel for kernel in kernels if not is_library_kernel(kernel.symbol)]
     if not kernels:  # of a model of reshapes alone, or of kernels by NVIDIA's libraries
         return KernelLibrary.empty()
-    by_target: dict[str, list[Kernel]] = {}
-    for kernel in kernels:
-        by_target.setdefault(f"{kernel.target} host {kernel.target.host}", []).append(kernel)
     compiled: list[tvm.runtime.Module] = []
-    for group in by_target.values():
+    num_compiled = 0
+    for group in _groups(kernels):
+        if on_kernel is not None:
+            on_kernel(num_compiled, len(kernels))
+        num_compiled += len(group)
         functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
         for kernel in group:
             assert kernel.functions is not None  # what is left of a compiled kernel has a library
@@ -134,6 +143,20 @@ def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
     for module in compiled[1:]:
         compiled[0].import_module(module)
     return KernelLibrary.from_module(compiled[0])
+
+
+def _groups(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
+    """The kernels of each target, those of CPUs a few at a time.
+
+    Kernels of a GPU stay together, as its compiler takes longer to start than to compile one.
+    """
+    by_target: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        by_target.setdefault(f"{kernel.target} host {kernel.target.host}", []).append(kernel)
+    for of_target in by_target.values():
+        size = _GROUP if of_target[0].target.kind.name == "llvm" else len(of_target)
+        for begin in range(0, len(of_target), size):
+            yield of_target[begin : begin + size]
 
 
 def find_compiler() -> str:

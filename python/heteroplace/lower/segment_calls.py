@@ -33,6 +33,7 @@ from heteroplace.relay.expressions import (
 )
 from heteroplace.relay.ranges.legal import legal_tensors
 from heteroplace.relay.targets import has_stock_kernels, variant_maker
+from heteroplace.stage_log import Count
 from heteroplace.tir.exact_floats import exact_floats
 from heteroplace.tvm_bridge import lowering_by_tvm
 
@@ -43,6 +44,7 @@ def lower_segments(
     outputs: Sequence[ValueName],
     targets: Mapping[str, tvm.target.Target] | None = None,
     tunings: Tunings | None = None,
+    on_kernel: Count | None = None,
 ) -> KernelCalls:
     """Lower every fused function of every segment and list the calls.
 
@@ -56,6 +58,8 @@ def lower_segments(
     tunings
         For targets of kernel variants. A task for such a target gets its segment's kernel where
         there is no tuning.
+    on_kernel
+        Counts the fused functions.
 
     Raises
     ------
@@ -75,7 +79,10 @@ def lower_segments(
             )
     # What is kept from earlier networks may come from other tuning records than those in force.
     te_compiler.get().clear()
-    lowerer = _Lowerer(targets=targets or {}, tunings=tunings or {})
+    lowerer = _Lowerer(targets=targets or {}, tunings=tunings or {}, on_kernel=on_kernel)
+    if on_kernel is not None:
+        nodes = (node for segment in segments for node in post_order(segment.main.body))
+        lowerer.num_calls = sum(is_primitive_call(node) and not _is_alias(node) for node in nodes)
     for parameter in inputs:
         lowerer.add_input(parameter)
     with lowering_by_tvm():
@@ -147,6 +154,9 @@ class _Lowerer:
     """Values that stand for what a later segment may export, until all are known."""
     variants: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """Symbols of kernel variants by maker, key and target."""
+    on_kernel: Count | None = None
+    """Counts `calls`, of `num_calls`."""
+    num_calls: int = 0
 
     def add_input(self, parameter: relay.Var) -> None:
         (type_,) = tensor_types(parameter.checked_type)
@@ -247,8 +257,10 @@ class _Lowerer:
                 if argument not in visited:
                     visited[argument] = (self._add_weight(argument),)
         reads = tuple(value for argument in node.args for value in visited[argument])
-        if "relay.reshape_only" in node.op.attrs and int(node.op.attrs["relay.reshape_only"]):
+        if _is_alias(node):
             return (self._add(types[0], alias_of=reads[0]),)
+        if self.on_kernel is not None:
+            self.on_kernel(len(self.calls), self.num_calls)
         writes = tuple(self._add(type_) for type_ in types)
         if (maker := variant_maker(own)) is not None:
             kernel = self._lower_variant(node.op, segment.target, maker)
@@ -368,6 +380,12 @@ class _Lowerer:
         while alias is not None:
             value, alias = alias, self.values[alias].alias_of
         return value
+
+
+def _is_alias(call: relay.Call) -> bool:
+    """Whether the result of a fused function is its operand, in another shape."""
+    attrs = call.op.attrs
+    return "relay.reshape_only" in attrs and bool(int(attrs["relay.reshape_only"]))
 
 
 def _array(node: relay.Constant) -> np.ndarray:

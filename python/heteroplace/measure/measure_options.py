@@ -1,30 +1,12 @@
-"""What is measured and how long, and what is told meanwhile."""
+"""What is measured and how long, and what is reported meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
-
-Progress = Callable[[str], None]
-"""Called with a line of text whenever something long begins."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """How far a profiling is: told before each measurement and after the last."""
-
-    name: str
-    """What is measured next: the ops of a kernel and the device, or the network and the device;
-    "" at the end."""
-    done: int
-    """Measurements made so far."""
-    total: int
-    """Measurements to make, those that the store knew not among them."""
-    remaining_s: float | None
-    """Expected time to the end, from the time that the measurements so far took; None: none is."""
+from heteroplace.stage_log import Progress
 
 
 @dataclass(frozen=True)
@@ -53,6 +35,5 @@ class ProfileOptions:
     finishes_each: bool = False
     """Devices are measured in place one after the other, and each is kept before the next begins:
     who is killed loses one. Else in turns, so that they are measured in the same minutes."""
-    on_step: Callable[[Step], None] | None = None
-    """Called before each measurement and after the last."""
     progress: Progress | None = None
+    """Takes stages as text; a `StageLog` takes counts too."""

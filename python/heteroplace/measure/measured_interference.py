@@ -45,6 +45,7 @@ from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.missing_devices import missing_devices
 from heteroplace.simulate.disturbed import fetched_bytes
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
+from heteroplace.stage_log import Count, StageLog
 from heteroplace.stats import line_fit
 
 _NUM_ROUNDS = 7
@@ -93,9 +94,10 @@ def measure_interference(
         is_of_now &= one is None
         if one is None:
             if progress is not None:
-                progress(f"measuring what disturbs {cluster.devices[under_test.device].name}")
+                progress(f"Measuring what slows {cluster.devices[under_test.device].name}")
             placement = list(under_test.placement)
-            one = _Measuring(compiled, cluster, under_test.device, placement).measure()
+            measuring = _Measuring(compiled, cluster, under_test.device, placement)
+            one = measuring.measure(StageLog.of(progress).count)
             if cache is not None:
                 cache.add(one)
         measured[device_class(cluster, under_test.device)] = one
@@ -281,10 +283,11 @@ class _Measuring:
         min_runs = ROUTED_RUNS if self._is_routed else MIN_RUNS
         self._num_runs = self._own.count_runs(_ROUND_NS, min_runs, _MAX_RUNS)
 
-    def measure(self) -> _Found:
+    def measure(self, on_round: Count) -> _Found:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""
         rounds = []
-        for _ in range(_NUM_ROUNDS):
+        for done in range(_NUM_ROUNDS):
+            on_round(done, _NUM_ROUNDS)
             before = Usage.now()
             round_ = self._round()
             rounds.append((Usage.now().others_since(before), round_))

@@ -12,7 +12,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.run.missing_devices import missing_devices
 
 if TYPE_CHECKING:
-    from heteroplace.measure.measure_options import Progress
+    from heteroplace.stage_log import Progress
 
 
 def measure_speeds(
@@ -42,7 +42,7 @@ def measure_speeds(
         alike = device_class(cluster, index)
         if alike not in measured:
             if progress is not None:
-                progress(f"measuring the peak speeds of {device.name}")
+                progress(f"Measuring the peak speeds of {device.name}")
             peaks = measure_peaks(device.target, device.cores)
             rates = round(peaks.flops_per_second), round(peaks.bytes_per_second)
             measured[alike] = Speeds(*rates, device.launch_ns)

@@ -25,6 +25,7 @@ from heteroplace.measure.requests import MeasurementRequest, request_measurement
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table, table_from_rows
 from heteroplace.model.graph import TaskGraph
+from heteroplace.stage_log import Count, StageLog
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,12 @@ def profile_network(
     everything = [*near, *(each for _, each in far)]
     keys = [key for each in everything for key in each.keys.values()]
     stored = {} if options.store is None else options.store.find_many(keys)
-    to_measure = [each for each in everything if each.missing(stored)]
-    _announce(graph, cluster, to_measure, stored, options)
+    _warn_of_busy(stored, options)
     profiler = Profiler(compiled, cluster, options)
     profiler.expect(sum(len(each.missing(stored)) for _, each in far))
     profiler.run(near, stored)
     for host, each in far:
         host.measure(each, stored, profiler)
-    profiler.tell("")
     stored = {**stored, **profiler.measured}
     times = {
         device_class(cluster, each.under_test.device): each.costs(graph, stored)
@@ -154,38 +153,35 @@ def with_workspaces(
     remote_hosts: Collection[str] = (),
     skips_absent: bool = False,
     with_inner_values: bool = False,
+    on_kernel: Count | None = None,
 ) -> CompiledNetwork:
     """Return the network with the scratch memory that the kernels of each task use.
 
     The largest of all devices that can be measured; errors as of `profile_network`. The kernels are
     lowered for it, and found again by the measuring that follows. `with_inner_values`: values that
-    only the kernels of one task read are scratch memory of it.
+    only the kernels of one task read are scratch memory of it. `on_kernel` counts the kernels.
     """
-    for under_test in find_devices_under_test(compiled.graph, cluster, remote_hosts, skips_absent):
-        calls = compiled.calls(cluster, under_test.placement)
+    devices = find_devices_under_test(compiled.graph, cluster, remote_hosts, skips_absent)
+    for index, under_test in enumerate(devices):
+        count = None if on_kernel is None else _count_part(on_kernel, index, len(devices))
+        calls = compiled.calls(cluster, under_test.placement, count)
         graph = with_kernel_workspaces(compiled.graph, calls, with_inner_values)
         compiled = compiled.with_graph(graph)
     return compiled
 
 
-def _announce(
-    graph: TaskGraph,
-    cluster: Cluster,
-    to_measure: Sequence[MeasurementRequest],
-    stored: Mapping[KernelKey, Measurement],
-    options: ProfileOptions,
-) -> None:
-    if options.progress is None:
-        return
+def _count_part(count: Count, index: int, num_parts: int) -> Count:
+    """Return what counts in one of several parts of equal size."""
+    return lambda done, total: count(index * total + done, num_parts * total)
+
+
+def _warn_of_busy(stored: Mapping[KernelKey, Measurement], options: ProfileOptions) -> None:
     busy = [each.conditions.others_cores for each in stored.values()]
     if max(busy, default=0.0) > QUIET_CORES:
-        options.progress(
+        StageLog.of(options.progress).detail(
             f"known costs, some measured while other programs used {max(busy):.1f} cores (to "
             f"measure them anew: heteroplace costs forget, or the option store=off)"
         )
-    if to_measure:
-        names = ", ".join(cluster.devices[each.under_test.device].name for each in to_measure)
-        options.progress(f"measuring {len(graph.tasks)} tasks on {names}")
 
 
 def join_batches(

@@ -22,12 +22,13 @@ from heteroplace.measure.isolated import sample_alone
 from heteroplace.measure.kernels.in_place_times import MIN_RUNS, ROUTED_RUNS, SiteTimes, site_times
 from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.kernels.kernel_identity import KernelDescription
-from heteroplace.measure.measure_options import ProfileOptions, Step
+from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.plan_program import PlanProgram, serial_program
 from heteroplace.measure.requests import MeasurementRequest
 from heteroplace.measure.rounds import MAX_TURNS, Rounds, sample_until_settled
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.stage_log import StageLog
 
 CHUNK = 24
 """Kernels that are compiled in one go, at least 24 of them, while earlier ones are measured."""
@@ -88,6 +89,8 @@ class Profiler:
         with BackgroundCompiler(compiles) as compiler:
             for position, group in enumerate(groups):
                 begin = time.perf_counter()
+                if position == 0 or group[0].request.is_in_place:
+                    self._log.say("Compiling kernels")
                 libraries = [compiler.library(job.library) for job in group]
                 self.compile_s += time.perf_counter() - begin
                 with self.measuring(), compiler.beside(group[-1].library, self._cores(group)):
@@ -149,7 +152,8 @@ class Profiler:
         return jobs, compiles
 
     def _whole(self, request: MeasurementRequest) -> Compile:
-        return lambda: self.compiled.kernels(self.cluster, request.under_test.placement).library
+        placement, count = request.under_test.placement, self._log.count
+        return lambda: self.compiled.kernels(self.cluster, placement, count).library
 
     def _load(self, calls: KernelCalls, library: KernelLibrary, job: Job) -> PlanProgram:
         placement = job.request.under_test.placement
@@ -163,13 +167,15 @@ class Profiler:
 
     def _measure_in_place(self, group: Sequence[Job], libraries: Sequence[KernelLibrary]) -> None:
         names = ", ".join(self._device_name(job.request) for job in group)
-        self.tell(f"the whole network on {names}")
+        self._log.say(f"Measuring on {names}")
         watch = Watch.start()
         several = [self._rounds(*pair) for pair in zip(group, libraries, strict=True)]
         most_turns = MAX_TURNS if self.options.budget_s is None else 1
-        others_cores = sample_until_settled(several, self.options.num_rounds, most_turns)
-        if others_cores > QUIET_CORES and self.options.progress is not None:
-            self.options.progress(
+        others_cores = sample_until_settled(
+            several, self.options.num_rounds, most_turns, self._log.count
+        )
+        if others_cores > QUIET_CORES:
+            self._log.detail(
                 f"other programs never rested while {names} were measured, and used "
                 f"{others_cores:.1f} cores: the shortest rounds count"
             )
@@ -188,12 +194,12 @@ class Profiler:
 
     def _measure_alone(self, job: Job, library: KernelLibrary) -> None:
         request = job.request
-        name = self._device_name(request)
+        self._log.say(f"Measuring kernels on {self._device_name(request)}")
         kernel_and_data, executor = "", None
         for key, call_id in sorted(job.keys.items(), key=lambda item: item[1]):
             call = request.calls.calls[call_id]
             kernel = request.kernels[call.kernel]
-            self.tell(f"{kernel.op} ({key.mode}) on {name}")
+            self.count()
             # Calls of one kernel that read other examples are measured each with its own.
             if executor is None or kernel_and_data != key.kernel:
                 program = self._load(only_calls(request.calls, [call]), library, job)
@@ -223,6 +229,14 @@ class Profiler:
             self.measure_s = self._measured_s()
             self._measuring_since = None
 
+    def count(self) -> None:
+        """Report how many measurements are made, of how many."""
+        self._log.count(self._done, self._total)
+
+    @property
+    def _log(self) -> StageLog:
+        return StageLog.of(self.options.progress)
+
     def expect(self, num_measurements: int) -> None:
         """Count on more measurements than those of `run`, made elsewhere and told to `keep`."""
         self._total += num_measurements
@@ -240,16 +254,6 @@ class Profiler:
         if self._measuring_since is None:
             return self.measure_s
         return self.measure_s + time.perf_counter() - self._measuring_since
-
-    def tell(self, name: str) -> None:
-        """Say what is measured next; "" at the end."""
-        if self.options.on_step is None:
-            return
-        remaining = None
-        if self._done > 0:
-            spent_s = time.perf_counter() - self._begin
-            remaining = spent_s / self._done * (self._total - self._done)
-        self.options.on_step(Step(name, self._done, self._total, remaining))
 
     def _device_name(self, request: MeasurementRequest) -> str:
         return self.cluster.devices[request.under_test.device].name

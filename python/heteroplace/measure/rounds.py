@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from itertools import count
 
 import numpy as np
 
 from heteroplace.machine.usage import QUIET_CORES, Usage
 from heteroplace.measure.plan_program import PlanProgram
+from heteroplace.stage_log import Count
 
 ROUND_NS = 200_000_000
 """The usual length of a round."""
@@ -79,15 +81,22 @@ class Rounds:
         return float(stamps[1][is_of_task].sum())
 
 
-def sample_in_turns(several: Collection[Rounds], num_rounds: int) -> None:
+def sample_in_turns(
+    several: Collection[Rounds], num_rounds: int, on_round: Callable[[], None] | None = None
+) -> None:
     """Measure rounds of several programs in turns, so that all see the machine in one state."""
     for _ in range(num_rounds):
         for rounds in several:
             rounds.sample()
+            if on_round is not None:
+                on_round()
 
 
 def sample_until_settled(
-    several: Collection[Rounds], num_rounds: int, most_turns: int = MAX_TURNS
+    several: Collection[Rounds],
+    num_rounds: int,
+    most_turns: int = MAX_TURNS,
+    on_round: Count | None = None,
 ) -> float:
     """Measure rounds of several programs in turns, and all of them again until others rested.
 
@@ -100,6 +109,8 @@ def sample_until_settled(
     num_rounds, most_turns
         Rounds of each program in a turn; the turns there are at most, none of which begins after
         PATIENCE_S.
+    on_round
+        Counts the rounds; the total grows with each turn.
 
     Returns
     -------
@@ -107,11 +118,19 @@ def sample_until_settled(
         How many cores others used in the turn in which they used least.
     """
     least_cores, begin = float("inf"), time.perf_counter()
+    rounds_of_turn = num_rounds * len(several)
     for turn in range(most_turns):
         if turn and time.perf_counter() - begin > PATIENCE_S:
             break
         before = Usage.now()
-        sample_in_turns(several, num_rounds)
+        done = count(turn * rounds_of_turn)
+
+        def note_round(turn: int = turn, done: Iterator[int] = done) -> None:
+            if on_round is not None:
+                on_round(next(done), (turn + 1) * rounds_of_turn)
+
+        note_round()
+        sample_in_turns(several, num_rounds, note_round)
         least_cores = min(least_cores, Usage.now().others_since(before))
         if least_cores <= QUIET_CORES and all(rounds.is_settled for rounds in several):
             break

@@ -81,7 +81,7 @@ def annotate_as(
     return with_source_of(placed, mod, verify)
 
 
-def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
+def build(compiled: CompiledNetwork, solution: Solution, log: StageLog | None = None) -> Executable:
     """Compile what is not compiled yet, and write the program of a plan.
 
     Raises
@@ -89,7 +89,9 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     LoweringError, InfeasibleError
         See `write_programs`.
     """
-    kernels = compiled.kernels_of(solution.cluster, solution.plan)
+    log = log or StageLog()
+    kernels = compiled.kernels_of(solution.cluster, solution.plan, log.count)
+    log.say("Linking")
     source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
     (executable,) = write_programs(kernels, [solution], (), compiled.network.output_names)
     manifest = replace(executable.manifest, model_digest=compiled.network.model_digest)
@@ -142,8 +144,8 @@ def write(state: BuildState) -> BuildState:
     """Write the program."""
     contents = state.known_contents
     compiled = contents.compiled
-    with state.log.stage("build", "writing the program"):
-        executable = build(compiled, contents.solution)
+    with state.log.stage("build", "Compiling kernels"):
+        executable = build(compiled, contents.solution, state.log)
     if contents.is_sharded:  # placed again, the module of a microbatch would not be the model
         executable = replace(executable, source=None)
     return replace(state, executable=executable)

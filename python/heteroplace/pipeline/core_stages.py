@@ -110,7 +110,7 @@ def prepare(
     LoweringError
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
-    with (log or StageLog()).stage("prepare", "optimising the network") as figures:
+    with (log or StageLog()).stage("prepare", "Optimising the network") as figures:
         network = cut_network(mod, params, cluster=cluster, digest=digest)
         figures["tasks"] = len(network.graph.tasks)
     return network
@@ -131,8 +131,7 @@ def compile(
     MissingCostError, LoweringError
         See `CostModel.prepare`.
     """
-    count = len(network.graph.tasks)
-    with (log or StageLog()).stage("compile", f"compiling {count} tasks") as figures:
+    with (log or StageLog()).stage("compile", "Optimising kernels") as figures:
         compiled = model.prepare(CompiledNetwork.of(network), cluster)
         figures["workspace_bytes"] = sum(task.workspace_bytes for task in compiled.graph.tasks)
     return compiled
@@ -170,11 +169,11 @@ def cost(
 
     def interference() -> Interference:
         with (
-            log.stage("interference", "measuring how tasks disturb each other"),
+            log.stage("interference", "Measuring how tasks slow each other"),
             model.options.open_store() as store,
         ):
             measured_now: Interference = load_entry(_MEASURE_INTERFERENCE)(
-                measured, cluster, log.say, store
+                measured, cluster, log, store
             )
             return measured_now
 
@@ -206,10 +205,7 @@ def solve(
         See `Solver.solve`.
     """
     graph, cluster = costed.graph, costed.cluster
-    names = ", ".join(device.name for device in cluster.devices)
-    with (log or StageLog()).stage(
-        "solve", f"placing {len(graph.tasks)} tasks on {names}"
-    ) as figures:
+    with (log or StageLog()).stage("solve", "Placing", options.time_limit_s) as figures:
         if graph.routers:
             solve_routed: _RoutedSolver = load_plugin("routers", "solve-stage")
             solution = solve_routed(costed, options, solver, plan)

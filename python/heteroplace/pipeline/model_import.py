@@ -41,7 +41,7 @@ def import_model(
     FrontendError
         The model cannot be read, or sizes are missing or wrong.
     """
-    say(f"importing {model_name(model)}")
+    say(f"Reading {model_name(model)}")
     shapes = {name: shape for name, shape in shapes.items() if name not in values}
     return frontend.import_file(model, shapes=shapes, values=values, batch=batch)
 
@@ -108,5 +108,5 @@ def with_annotations(
     tvm.relay.analysis.post_order_visit(imported.mod["main"], visit)
     layers = {node: device for node, device in devices.items() if node in there}
     if layers:
-        say(f"{len(layers)} nodes stay on the devices that the model names")
+        say(f"Keeping {len(layers)} nodes on the devices that the model names")
     return {**options, "layers": {**layers, **options.get("layers", {})}}

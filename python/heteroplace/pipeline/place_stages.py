@@ -123,7 +123,7 @@ def place(
         `verify="on"` cannot be done.
     """
     log = log or StageLog.of(options.progress)
-    cost_options = CostOptions(options.store, options.progress, options.missing)
+    cost_options = CostOptions(options.store, log, options.missing)
     request = PlaceRequest(options, limits, log, cost_options)
     state = run_stages(place_stages(), PlaceState(request, mod, cluster), log)
     solution = state.known_solution.with_others_cores(cost_options.others_cores)

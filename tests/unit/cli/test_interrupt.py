@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from heteroplace.model.check import check_plan
 from tests.programs import environment, run_python
 
 NUM_TASKS = 1500
+HIDE_CURSOR, WIPE_LINE = "\x1b[?25l", "\x1b[2K"
 DEVICES = ("a", "b", "c")
 
 
@@ -58,14 +60,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def place(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def place(
+    folder: Path, *arguments: str, stderr: int = subprocess.PIPE, **variables: str
+) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "heteroplace.cli.main", "place", "--cluster", "cluster.json"]
     return subprocess.Popen(
         [*command, "--graph", "graph.json", "-o", "plan.json", *arguments],
         cwd=folder,
-        env=environment(),
+        env=environment() | variables,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         preexec_fn=heed_interrupts,
     )
@@ -107,7 +111,7 @@ def check(folder: Path) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("stage", ["heft:", "search:"])
 def test_the_best_plan_so_far_is_written(folder: Path, stage: str) -> None:
-    out, err = interrupt(place(folder, "--budget", "100", "--progress"), stage)
+    out, err = interrupt(place(folder, "--budget", "100", "-v"), stage)
     assert "note: interrupted; this is the best plan so far" in err
     assert "interrupted after" in out
     check(folder)
@@ -115,14 +119,14 @@ def test_the_best_plan_so_far_is_written(folder: Path, stage: str) -> None:
 
 @pytest.mark.timeout(120)
 def test_an_interrupt_after_the_search_does_not_lose_the_plan(folder: Path) -> None:
-    interrupt(place(folder, "--solver", "heft", "--progress"), "heft:")
+    interrupt(place(folder, "--solver", "heft", "-v"), "heft:")
     check(folder)
 
 
 @pytest.mark.costly
 @pytest.mark.timeout(120)
 def test_the_second_interrupt_ends_the_program(folder: Path) -> None:
-    process = place(folder, "--budget", "100", "--progress")
+    process = place(folder, "--budget", "100", "-v")
     read_until(process, "search:")
     process.send_signal(signal.SIGINT)
     read_until(process, "note: interrupted")
@@ -317,3 +321,23 @@ def test_an_interrupt_while_tvm_compiles_is_one_line(
     assert done.stderr.endswith("interrupted\n") and "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
     assert not (tmp_path / "m.so").exists()
+
+
+@pytest.mark.costly
+@pytest.mark.timeout(120)
+def test_an_interrupt_leaves_the_terminal_as_it_was(folder: Path) -> None:
+    ours, theirs = os.openpty()
+    before = termios.tcgetattr(ours)
+    process = place(folder, "--budget", "100", stderr=theirs, TERM="xterm")
+    drawn = ""
+    while "of at most 1 min 40 s" not in drawn:
+        drawn += os.read(ours, 4096).decode()
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    while not drawn.endswith("this is the best plan so far\r\n"):
+        drawn += os.read(ours, 4096).decode()
+    assert termios.tcgetattr(ours) == before
+    assert HIDE_CURSOR not in drawn
+    assert f"{WIPE_LINE}note: interrupted; this is the best plan so far" in drawn
+    os.close(ours)
+    os.close(theirs)

@@ -186,10 +186,14 @@ def test_too_little_memory_in_all_is_proven(files, capsys):
 
 
 def test_progress_lines_go_to_stderr(files, capsys):
-    assert main([*PLACE, "--progress", "--json"]) == 0
+    assert main([*PLACE, "-v", "--json"]) == 0
     captured = capsys.readouterr()
-    assert re.match(r"\d+\.\d s  heft: best 300 us\n", captured.err)
+    assert re.match(r"Placing\n\d+\.\d s  heft: best 300 us\n", captured.err)
     json.loads(captured.out)
+    assert main([*PLACE, "-v", "-q", "--json"]) == 0
+    quiet = capsys.readouterr()
+    assert quiet.err == ""
+    assert json.loads(quiet.out)["placement"] == json.loads(captured.out)["placement"]
 
 
 def test_the_budget_may_be_called_time_limit_as_everywhere_else():
@@ -324,7 +328,7 @@ def test_check_refuses_what_it_cannot_check(files, capsys, text, message):
 
 
 def test_place_for_throughput_speaks_of_times_per_item(files, capsys):
-    command = [*PLACE, "--objective", "throughput", "--progress"]
+    command = [*PLACE, "--objective", "throughput", "-v"]
     assert main(command) == 0
     captured = capsys.readouterr()
     assert (

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
-from heteroplace.cli.profile_command import StepLine, describe_step
 from tests.programs import run_python
 from tests.unit.test_import_without_tvm import HIDE_TVM
 
@@ -38,26 +36,3 @@ def test_reading_the_arguments_needs_no_tvm() -> None:
         "print('tvm' in sys.modules)\n"
     )
     assert run_python(program).split("\n")[:2] == ["None", "False"]
-
-
-def test_a_step_says_how_much_is_left() -> None:
-    assert describe_step("x on cpu.0", 0, 8, None) == "0 of 8: x on cpu.0"
-    assert describe_step("x on cpu.0", 4, 8, 3.6) == "4 of 8, 4 s left: x on cpu.0"
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_on_a_terminal_one_line_is_written_over_and_wiped() -> None:
-    stream = Terminal()
-    line = StepLine(stream)
-    line.say("importing [a] model")
-    line.say("measuring")
-    line.close()
-    shown = stream.getvalue()
-    assert shown.index("importing [a] model") < shown.index("\x1b[2K") < shown.index("measuring")
-    assert shown.endswith("\x1b[2K")

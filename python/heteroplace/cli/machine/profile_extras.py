@@ -83,7 +83,7 @@ def estimate_batch(
     peaks = {}
     for under_test in find_devices_under_test(graph, cluster, (), options.skips_absent):
         name = cluster.devices[under_test.device].name
-        say(f"measuring batches {', '.join(map(str, SMALL_BATCHES))} on {name}")
+        say(f"Measuring batches {', '.join(map(str, SMALL_BATCHES))} on {name}")
         measured = measure_batches(
             imported.mod,
             imported.params,

@@ -78,18 +78,21 @@ def profile_model(
     _check_hosts(cluster, remotes)
     _check_extras(cluster, batches, extras)
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
-    say = options.progress or (lambda line: None)
+    log = StageLog.of(options.progress)
     options = replace(options, skips_absent=extras.predicts_absent)
     given = read_shapes(extras.input_shapes)
-    say(f"importing {path}")
+    log.say(f"Reading {path}")
     with as_options():
         imported = frontend_of(path).import_file(path, shapes=given)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        network = pipeline.prepare(imported.mod, imported.params, StageLog(options.progress))
+        network = pipeline.prepare(imported.mod, imported.params, log)
         network = network.with_examples(read_examples(extras.inputs))
-        say(f"lowering {len(network.graph.tasks)} tasks")
+        log.say("Optimising kernels")
         hosts = [remote.host for remote in remotes]
-        single = with_workspaces(CompiledNetwork.of(network), cluster, hosts, options.skips_absent)
+        network_only = CompiledNetwork.of(network)
+        single = with_workspaces(
+            network_only, cluster, hosts, options.skips_absent, on_kernel=log.count
+        )
         graph = single.graph
         profiles: dict[int, Profile] = {}
         for batch in batches:
@@ -98,7 +101,7 @@ def profile_model(
             profiles[batch] = profile_network(compiled, cluster, chosen, remotes)
         tables = {batch: each.costs for batch, each in profiles.items()}
         if extras.sequential_order is not None:
-            say("measuring over several devices, one after the other")
+            log.say("Measuring over several devices, one after the other")
             sequential = measure_sequential(single, cluster, tables[1], extras.sequential_order)
             tables[1] = sequential.costs
         peaks: dict[str, int] = {}
@@ -107,7 +110,7 @@ def profile_model(
             tables[large], peaks = estimate_batch(imported, graph, cluster, large, options)
         interference = None
         if extras.has_interference:
-            interference = measure_interference(single, cluster, say, options.store)
+            interference = measure_interference(single, cluster, log, options.store)
             if options.store is not None:
                 options.store.add_many([], interference_notes(graph, cluster, interference))
     costs = join_batches(graph, cluster, tables)

@@ -19,13 +19,15 @@ from heteroplace.cli.models.model_cache import (
     look_up,
     settings_digest,
 )
-from heteroplace.cli.models.onnx_model import BUILDER, check_model, progress_of
+from heteroplace.cli.models.onnx_model import BUILDER, check_model
+from heteroplace.cli.shared import progress_display
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.tunings import kept_digest
 from heteroplace.errors import ArtifactError, CostStoreUnavailableError
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.place_options import STORE_OFF, STORE_ON
+from heteroplace.progress import SolverProgress
 from heteroplace.stage_log import StageLog
 
 if TYPE_CHECKING:  # it loads TVM
@@ -139,11 +141,13 @@ def compile_onnx(
     log: StageLog | None = None,
 ) -> tuple[Executable, About, Digests]:
     """Compile a model with its progress shown; parameters as of `compile_model`."""
+    log = log or StageLog()
     check_model(model)
     builder = importlib.import_module(BUILDER)
     is_annotated = not arguments.ignore_annotations
-    with progress_of(arguments) as say:
+    with progress_display(arguments) as log.display:
+        watched = {**options, "solver_progress": SolverProgress(log.display)}
         compiled: tuple[Executable, About, Digests] = builder.compile_model(
-            model, sizes, cluster, options, say, is_annotated=is_annotated, log=log
+            model, sizes, cluster, watched, log, is_annotated=is_annotated
         )
     return compiled

@@ -113,7 +113,7 @@ def place_model(
     sizes: InputSizes,
     cluster: Cluster,
     options: Mapping[str, Any],
-    say: Say,
+    log: StageLog,
     *,
     is_annotated: bool = True,
 ) -> Solution:
@@ -135,10 +135,10 @@ def place_model(
     sizes, notes = with_free_sizes(path, sizes)
     for note in notes:
         _LOG.warning("%s: %s", path, note)
-    imported = import_file(path, sizes, say)
+    imported = import_file(path, sizes, log)
     if is_annotated:
-        options = with_annotations(frontend_of(path), path, imported, cluster, options, say)
-    given = {"params": imported.params, "progress": say, **options}
+        options = with_annotations(frontend_of(path), path, imported, cluster, options, log.detail)
+    given = {"params": imported.params, "progress": log, **options}
     return pipeline.place_network(imported.mod, cluster, given)
 
 
@@ -148,10 +148,9 @@ def compile_model(
     sizes: InputSizes,
     cluster: Cluster,
     options: Mapping[str, Any],
-    say: Say,
+    log: StageLog,
     *,
     is_annotated: bool = True,
-    log: StageLog | None = None,
 ) -> tuple[Executable, About, Digests]:
     """Place and compile a model; return the executable, notes on it, and its digests.
 
@@ -159,10 +158,10 @@ def compile_model(
     ----------
     options
         Keywords of `HeteroPlace`.
+    log
+        Shows the stages, and notes the time of each.
     is_annotated
         Devices that the model names for its nodes hold.
-    log
-        Notes the time of each stage; None: nobody wants the times.
 
     Raises
     ------
@@ -172,16 +171,14 @@ def compile_model(
         See `HeteroPlace` and `build`.
     """
     begin = time.perf_counter()
-    times = [] if log is None else log.times
     check_costs(cluster, options)
     digests = model_digests(path)
     sizes, notes = with_free_sizes(path, sizes)
-    imported = import_file(path, sizes, say)
+    imported = import_file(path, sizes, log)
     if is_annotated:
-        options = with_annotations(frontend_of(path), path, imported, cluster, options, say)
-    progress = StageLog(say, times=times)
-    given = {"params": imported.params, "progress": progress, **options}
-    executable = pipeline.compile_network(imported.mod, cluster, given, progress)
+        options = with_annotations(frontend_of(path), path, imported, cluster, options, log.detail)
+    given = {"params": imported.params, "progress": log, **options}
+    executable = pipeline.compile_network(imported.mod, cluster, given, log)
     legal = {}
     if executable.source is not None:
         intervals = legal_inputs(executable.source.mod["main"])

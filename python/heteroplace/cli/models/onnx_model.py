@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from heteroplace.cli.models.given_inputs import fixed_value
-from heteroplace.cli.shared import add_written, progress_stream
+from heteroplace.cli.shared import add_written
 from heteroplace.errors import FrontendError
 from heteroplace.files.no_file import why_no_file
 from heteroplace.frontends import frontend_of
 from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
 from heteroplace.options import Argument, count
-from heteroplace.progress import StatusLine
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.report.tables import cost_sources_line, device_table, placement_table
@@ -92,26 +89,6 @@ def check_importer(path: Path) -> None:
     """Raise MissingPackageError unless TVM and what reads this kind of model are installed."""
     require_tvm()
     frontend_of(path).check_installed()
-
-
-@contextmanager
-def progress_of(arguments: argparse.Namespace) -> Iterator[Callable[[str], None]]:
-    """Yield what shows the step that begins, on a line that is wiped at the end."""
-    line = StatusLine(progress_stream(arguments))
-    try:
-        yield lambda text: line.say(f"{text} ...")
-    finally:
-        line.close()
-
-
-@contextmanager
-def rounds_shown(arguments: argparse.Namespace) -> Iterator[Callable[[int, int], None]]:
-    """Yield what shows how many rounds of a comparison are done, of how many."""
-    line = StatusLine(progress_stream(arguments))
-    try:
-        yield lambda done, total: line.bar("comparing in turns", done, total)
-    finally:
-        line.close()
 
 
 def solution_text(solution: Solution) -> str:

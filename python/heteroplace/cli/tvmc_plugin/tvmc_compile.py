@@ -20,7 +20,7 @@ import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.models.input_shapes import as_options, plain_shapes
 from heteroplace.cli.models.onnx_model import solution_text
-from heteroplace.cli.shared import check_writable, say
+from heteroplace.cli.shared import check_writable
 from heteroplace.cli.tvmc_plugin import tvmc_options
 from heteroplace.cli.tvmc_plugin.tvmc_errors import LOADER_ERRORS, Command, one_line
 from heteroplace.cli.tvmc_plugin.tvmc_tuning import tuned
@@ -33,11 +33,13 @@ from heteroplace.model.units import format_bytes
 from heteroplace.native.compiled_file import sign_tail
 from heteroplace.pipeline.model_import import check_costs
 from heteroplace.place_options import CONFIG_PREFIX, read_options
+from heteroplace.progress import ProgressDisplay, SolverProgress
 from heteroplace.registry import load_plugin
 from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.html.content import SolverPoint
 from heteroplace.solve.solve_report import SolverRecord, write_report
+from heteroplace.stage_log import StageLog
 from heteroplace.tvm_bridge import pass_config
 from heteroplace.written_files import overwriting
 
@@ -77,11 +79,11 @@ def compile_placed(arguments: argparse.Namespace) -> None:
             f"that ends in .so"
         )
     check_writable(arguments.output, arguments.placement_plan_out, arguments.placement_report)
-    record = tvmc_options.read_record(arguments)
+    sharding = tvmc_options.read_record(arguments)
     if arguments.placement_sign_with is not None:
         sign_tail(arguments.placement_sign_with, b"")  # a wrong key is refused at once
-    if record is not None:
-        _compile_shared(arguments, record)
+    if sharding is not None:
+        _compile_shared(arguments, sharding)
         return
     options = tvmc_options.read_pairs(arguments.placement_option or ())
     cluster = tvmc_options.read_cluster(arguments.placement)
@@ -96,24 +98,26 @@ def compile_placed(arguments: argparse.Namespace) -> None:
         ) as context,
     ):
         mod = apply_graph_transforms(mod, parse_graph_transform_args(arguments))
-        solver = SolverRecord()
-        options |= {"params": params, "progress": say, "solver_progress": solver}
-        if arguments.placement_dry_run:
-            given = pass_config(context, CONFIG_PREFIX) | options
-            _, solution = pipeline.place(mod, cluster, *read_options(given))
-        else:
-            mod = heteroplace.HeteroPlace(cluster, **options)(mod)
-            solution = _solution_of(mod, arguments.FILE)
+        with ProgressDisplay(sys.stderr) as display:
+            record = SolverRecord(SolverProgress(display))
+            log = StageLog(display=display)
+            options |= {"params": params, "progress": log, "solver_progress": record}
+            if arguments.placement_dry_run:
+                given = pass_config(context, CONFIG_PREFIX) | options
+                _, solution = pipeline.place(mod, cluster, *read_options(given))
+            else:
+                mod = heteroplace.HeteroPlace(cluster, **options)(mod)
+                solution = _solution_of(mod, arguments.FILE)
         print(f"\n{solution_text(solution)}", flush=True)
         if arguments.placement_plan_out is not None:
             path = arguments.placement_plan_out
             save_plan(solution.plan, solution.graph, solution.cluster, path)
             print(f"plan: {path}")
         if arguments.placement_dry_run:
-            _report(solution, arguments, solver.points)
+            _report(solution, arguments, record.points)
             print("dry run: nothing was compiled")
             return
-        _build(mod, arguments, solver.points)
+        _build(mod, arguments, record.points)
 
 
 def _compile_shared(arguments: argparse.Namespace, record: ShardingRecord) -> None:
@@ -149,8 +153,9 @@ def _build(
     mod: tvm.IRModule, arguments: argparse.Namespace, progress: Sequence[SolverPoint] = ()
 ) -> None:
     """Compile a module that is placed, and write the file."""
-    say("compiling")
-    executable = heteroplace.build(mod)
+    with ProgressDisplay(sys.stderr) as display:
+        display.stage("Compiling kernels")
+        executable = heteroplace.build(mod)
     if executable.verification is not None:
         print(executable.verification.text, flush=True)
     executable.export_library(

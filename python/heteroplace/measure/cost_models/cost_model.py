@@ -31,8 +31,8 @@ from heteroplace.registry import load_plugin
 
 if TYPE_CHECKING:
     from heteroplace.costs.optional_store import OptionalStore
-    from heteroplace.measure.measure_options import Progress
     from heteroplace.simulate.interference import Interference
+    from heteroplace.stage_log import Progress
 
 _LOG = logging.getLogger("heteroplace")
 _TABLE = "heteroplace.measure.cost_models.table:GivenCosts"
@@ -49,7 +49,7 @@ class CostOptions:
     """Of measured kernels: STORE_ON, the user's; a path; STORE_OFF or None: everything is
     measured."""
     progress: Progress | None = None
-    """Called with a line of text whenever something long begins."""
+    """Takes stages as text; a `StageLog` takes counts too."""
     missing: str = "refuse"
     """What to do about costs that a given table does not know, one of MISSING."""
     store_failures: list[CostStoreUnavailableError] = field(default_factory=list, compare=False)

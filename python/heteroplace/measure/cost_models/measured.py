@@ -12,6 +12,7 @@ from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.profile import join_batches, profile_network, with_workspaces
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
+from heteroplace.stage_log import StageLog
 
 
 class MeasuredCosts:
@@ -27,7 +28,10 @@ class MeasuredCosts:
 
     def prepare(self, compiled: CompiledNetwork, cluster: Cluster) -> CompiledNetwork:
         """Note the scratch memory of kernels."""
-        return with_workspaces(compiled, cluster, skips_absent=self.skips_absent)
+        log = StageLog.of(self.options.progress)
+        return with_workspaces(
+            compiled, cluster, skips_absent=self.skips_absent, on_kernel=log.count
+        )
 
     def costs(
         self, compiled: CompiledNetwork, cluster: Cluster, batches: Sequence[int] = (1,)

@@ -7,7 +7,7 @@ directions at once, and which links get in each other's way (channels).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,10 +36,8 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.missing_devices import missing_devices
+from heteroplace.stage_log import Count, Progress, StageLog
 from heteroplace.stats import median
-
-Progress = Callable[[str], None]
-"""Called with a line of text whenever something long begins."""
 
 _MIN_PHASE_NS = 5_000_000
 """Copies that are timed beside others go on for at least this long: the workers' wake-ups, some
@@ -108,14 +106,14 @@ def measure_links(
     pairs = ordered_pairs(len(cluster.memories))
     if not pairs:
         return LinkReport((), ())
-    say = progress or (lambda _: None)
+    log = StageLog.of(progress)
     largest = format_bytes(max(options.sizes))
-    say(f"timing copies of up to {largest} between {len(cluster.memories)} memories")
-    handed, alone = _time_copies(cluster, options, say)
+    log.say(f"Timing copies of up to {largest} between {len(cluster.memories)} memories")
+    handed, alone = _time_copies(cluster, options, log)
     pageable: dict[tuple[int, int], CopyTimes] = {}
     for index, memory in enumerate(cluster.memories):
         if _is_gpu(cluster, index):
-            say(f"timing copies between ordinary host memory and {memory.name}")
+            log.say(f"Timing copies between ordinary host memory and {memory.name}")
             into, out = ordinary_copies(cluster, index, options)
             for host in range(len(cluster.memories)):
                 if not _is_gpu(cluster, host):
@@ -123,7 +121,7 @@ def measure_links(
     links = tuple(
         LinkMeasurement(*pair, handed[pair], alone[pair], pageable.get(pair)) for pair in pairs
     )
-    say(f"timing {len(links)} links against each other")
+    log.say(f"Timing {len(links)} links against each other")
     return LinkReport(links, _time_contention(cluster, links, options))
 
 
@@ -198,16 +196,20 @@ def trip_times(trip: Trip, starts: StepTimes, finishes: StepTimes) -> tuple[int,
 
 
 def _time_copies(
-    cluster: Cluster, options: LinkProbeOptions, say: Progress
+    cluster: Cluster, options: LinkProbeOptions, log: StageLog
 ) -> tuple[dict[tuple[int, int], CopyTimes], dict[tuple[int, int], CopyTimes]]:
     """For each ordered pair the times from producer to consumer, and those of the copies alone."""
     program, trips = round_trips(cluster, options.sizes)
     executor = load_program(program)
     samples: list[tuple[tuple[int, int], int, int, int]] = []
-    for _ in range(_MAX_ROUNDS):
+    for index in range(_MAX_ROUNDS):
+
+        def count_run(done: int, total: int, index: int = index) -> None:
+            log.count(index * total + done, (index + 1) * total)
+
         before = Usage.now()
         pairs = []
-        for starts, finishes in step_times_of_runs(executor, options):
+        for starts, finishes in step_times_of_runs(executor, options, count_run):
             for trip in trips:
                 there_ns, back_ns, wait_ns = trip_times(trip, starts, finishes)
                 pairs.append(((trip.low, trip.high), trip.bytes, there_ns, wait_ns))
@@ -215,9 +217,9 @@ def _time_copies(
         others_cores = Usage.now().others_since(before)
         if others_cores <= QUIET_CORES:
             return _fit_pairs(pairs, QUIET_SHARE)
-        say(f"other programs disturb the copies, on {others_cores:.1f} cores; timing more of them")
+        log.detail(f"Other programs used {others_cores:.1f} cores; timing more copies")
         samples += pairs
-    say("other programs never rested: the shortest copies and waits count")
+    log.detail("Other programs never rested: the shortest copies and waits count")
     return _fit_pairs(samples, share=0.0)
 
 
@@ -285,12 +287,15 @@ def _copy_ns(times: CopyTimes, num_bytes: int) -> int:
 
 
 def step_times_of_runs(
-    executor: NativeExecutor, options: LinkProbeOptions
+    executor: NativeExecutor, options: LinkProbeOptions, on_run: Count | None = None
 ) -> list[tuple[dict[int, int], dict[int, int]]]:
     """Start and finish of every step, of the runs that count."""
     steps = [instruction.step for instruction in executor.instructions]
     runs = []
-    for run in range(options.num_warm_runs + options.num_runs):
+    num_runs = options.num_warm_runs + options.num_runs
+    for run in range(num_runs):
+        if on_run is not None:
+            on_run(run, num_runs)
         starts, finishes = executor.run_timed()
         if run >= options.num_warm_runs:
             runs.append(

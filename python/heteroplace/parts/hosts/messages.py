@@ -20,7 +20,6 @@ from heteroplace.measure.transfers.link_report import (
 from heteroplace.measure.transfers.links import (
     QUIET_SHARE,
     LinkProbeOptions,
-    Progress,
     step_times_of_runs,
 )
 from heteroplace.model.cluster import Cluster
@@ -35,6 +34,7 @@ from heteroplace.parts.hosts.message_programs import (
 )
 from heteroplace.run.missing_devices import missing_devices
 from heteroplace.run.transport import Ranks, check_ranks
+from heteroplace.stage_log import Progress, StageLog
 from heteroplace.stats import median
 
 _FIRST_SIZES = (4, 4096, 65536)
@@ -87,11 +87,11 @@ def measure_messages(
         There is not enough memory, or a rank fails.
     """
     _check(cluster, ranks)
-    say = progress or (lambda _: None)
+    log = StageLog.of(progress)
     pairs = message_pairs(cluster)
     if not pairs:
         return LinkReport((), ())
-    say(f"timing messages between {len(cluster.hosts)} hosts")
+    log.say(f"Timing messages between {len(cluster.hosts)} hosts")
     brief = replace(options, sizes=_FIRST_SIZES, num_runs=_NUM_FIRST_RUNS, num_warm_runs=1)
     first = _one_way(_time_trips(cluster, ranks, brief), share=0.0)
     each_ns = max(map(_byte_ns, first.values()))
@@ -100,11 +100,11 @@ def measure_messages(
     )
     # A line needs two.
     sizes = options.sizes[: max(2, num_sizes)]
-    say(f"timing messages of up to {format_bytes(sizes[-1])}")
-    times = _fit(_time_trips(cluster, ranks, replace(options, sizes=sizes)), say)
+    log.say(f"Timing messages of up to {format_bytes(sizes[-1])}")
+    times = _fit(_time_trips(cluster, ranks, replace(options, sizes=sizes)), log)
     ordered = [pair for low, high in pairs for pair in ((low, high), (high, low))]
     links = tuple(LinkMeasurement(*pair, times[pair], times[pair], None) for pair in ordered)
-    say(f"timing {len(links)} links between hosts against each other")
+    log.say(f"Timing {len(links)} links between hosts against each other")
     return LinkReport(links, _time_streams(cluster, ranks, links, options))
 
 
@@ -156,11 +156,11 @@ def _one_way(totals: Samples, share: float) -> dict[Pair, dict[int, int]]:
     return times
 
 
-def _fit(totals: Samples, say: Progress) -> dict[Pair, CopyTimes]:
+def _fit(totals: Samples, log: StageLog) -> dict[Pair, CopyTimes]:
     try:
         return _lines(_one_way(totals, QUIET_SHARE))
     except ClusterError:
-        say("waits are longer than the messages: the shortest of all count")
+        log.detail("Waits are longer than the messages: the shortest of all count")
     return _lines(_one_way(totals, share=0.0))
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heteroplace.measure.transfers.link_report import LinkReport, with_measured_links
-from heteroplace.measure.transfers.links import LinkProbeOptions, Progress, measure_links
+from heteroplace.measure.transfers.links import LinkProbeOptions, measure_links
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import on_host
 from heteroplace.parts.hosts.messages import measure_messages
 from heteroplace.run.transport import Ranks
+from heteroplace.stage_log import Progress
 
 
 def measure_hosts(

@@ -141,7 +141,7 @@ class RpcHost:
             for key, call_id in missing.items():
                 call = calls.calls[call_id]
                 kernel = request.kernels[call.kernel]
-                profiler.tell(f"{kernel.op} ({key.mode}) on {device.name}")
+                profiler.count()
                 watch = Watch.start()
                 limit_ns = profiler.limit_ns(profiler.options.sampling.max_ns)
                 options = replace(profiler.options.sampling, max_ns=limit_ns)

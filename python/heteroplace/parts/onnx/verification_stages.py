@@ -32,7 +32,7 @@ def verify(state: BuildState) -> BuildState:
     contents, executable = state.known_contents, state.known_executable
     source = parse_source(contents.source)
     assert source is not None  # else the stage does not apply
-    with state.log.stage("verify", "comparing a run with onnxruntime"):
+    with state.log.stage("verify", "Checking against onnxruntime"):
         outcome = verify_executable(
             executable, contents.network.mod, source, state.verify, max_error_of(state.mod)
         )

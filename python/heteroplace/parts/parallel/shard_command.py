@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,11 @@ from heteroplace.cli.shared import (
     Parsers,
     add_cluster,
     add_command,
-    add_output,
+    add_json,
     add_output_file,
     add_written,
     check_writable,
-    progress_stream,
-    say,
+    progress_of,
     show,
     written_text,
 )
@@ -68,7 +68,7 @@ def add_commands(commands: Parsers) -> None:
     help = "table of all rows; those that it has already are not simulated again"
     add_written(parser, "--csv", help=help)
     add_output_file(parser, "write the plan (JSON), for tvmc compile --placement")
-    add_output(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -87,13 +87,14 @@ def run(arguments: argparse.Namespace) -> None:
     cluster = open_cluster(arguments.cluster)
     check_importer(model)
     sharder, table = importlib.import_module(_SHARDER), importlib.import_module(_TABLE)
-    chosen_sharding = sharder.shard_file(
-        model,
-        cluster,
-        options,
-        shapes=arguments.input_shapes,
-        csv=None if arguments.csv is None else Path(arguments.csv),
-    )
+    with progress_of(arguments) as log:
+        chosen_sharding = sharder.shard_file(
+            model,
+            cluster,
+            replace(options, progress=log),
+            shapes=arguments.input_shapes,
+            csv=None if arguments.csv is None else Path(arguments.csv),
+        )
     if arguments.output:
         save_sharding(chosen_sharding.grid.best.record, arguments.output)
     written = written_text(rows=arguments.csv, plan=arguments.output)
@@ -112,6 +113,4 @@ def _options(arguments: argparse.Namespace) -> Any:
         given.setdefault("optimizer", _OPTIMIZER)
     elif "optimizer" in given:
         raise ShardingError("--optimizer is about training; add --train, or leave it out")
-    if progress_stream(arguments) is not None:
-        given["progress"] = say
     return options.read_shard_options(given)

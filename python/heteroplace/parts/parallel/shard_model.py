@@ -80,7 +80,7 @@ def import_source(path: Path, options: ShardOptions, shapes: Shapes) -> ModelSou
     UnsupportedRelayError
         The rows cannot be followed through an op.
     """
-    options.say(f"importing {path}")
+    options.say(f"Reading {path}")
     frontend = frontend_of(path)
     is_free = has_free_batch(frontend.free_sizes(path, shapes))
     with as_options():

@@ -17,6 +17,7 @@ from heteroplace.parts.serving.http_routes import ServingRoutes
 from heteroplace.parts.serving.served_model import ServedModel
 from heteroplace.parts.serving.serving_metrics import ServingMetrics
 from heteroplace.parts.serving.serving_options import ServingOptions
+from heteroplace.stage_log import StageLog
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Numbers of parameters of mallopt."""
@@ -33,6 +34,7 @@ def serve(
     options: ServingOptions,
     trusted_keys: Sequence[str] | None,
     started: Callable[[str, int], None],
+    log: StageLog,
 ) -> None:
     """Load models and serve them until SIGTERM or SIGINT; then finish the requests in flight.
 
@@ -44,6 +46,8 @@ def serve(
         As of `heteroplace.load`.
     started
         Called with host and port once requests are taken.
+    log
+        Shows which file is loaded.
 
     Raises
     ------
@@ -55,7 +59,9 @@ def serve(
         metrics = ServingMetrics()
         models: dict[str, ServedModel] = {}
         try:
+            log.say("Loading models")
             for name, path in files.items():
+                log.count(len(models), len(files))
                 executor = _loaded(path, options.max_in_flight, trusted_keys)
                 models[name] = ServedModel(
                     name, executor, options.max_waiting, metrics.of_model(name)

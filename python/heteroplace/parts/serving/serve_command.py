@@ -8,11 +8,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from heteroplace.cli.shared import Parsers, add_command, add_json
+from heteroplace.cli.shared import Parsers, add_command, add_json, progress_display
 from heteroplace.command_parser import START
 from heteroplace.errors import HeteroPlaceError, MissingPackageError
 from heteroplace.options import add_arguments, from_arguments
 from heteroplace.parts.serving.serving_options import ServingOptions
+from heteroplace.stage_log import StageLog
 
 _SERVER = "heteroplace.parts.serving.http_server"
 
@@ -65,13 +66,18 @@ def run(arguments: argparse.Namespace) -> None:
             f'"heteroplace[serve]"'
         ) from err
 
+    display = progress_display(arguments)
+
     def say_started(host: str, port: int) -> None:
+        display.close()
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         value = {"url": url, "models": list(files)}
         text = f"serving {', '.join(files)} on {url}"
         print(json.dumps(value) if arguments.json else text, flush=True)
 
-    server.serve(files, options, arguments.trusted_key, say_started)
+    with display:
+        log = StageLog(display=display)
+        server.serve(files, options, arguments.trusted_key, say_started, log)
 
 
 def named_files(texts: Sequence[str]) -> dict[str, str]:

@@ -34,6 +34,7 @@ from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 from heteroplace.relay.targets import DL_DEVICE_TYPES
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.missing_devices import missing_devices
+from heteroplace.stage_log import StageLog
 from heteroplace.tvm_bridge import library_path
 
 MAX_WORKSPACE_BYTES = 32 << 20
@@ -96,10 +97,9 @@ def known_library_kernels(
                 symbol = kernels.get(key) or chooser.symbol(found_kernel, kernel.op)
                 if symbol:
                     kernels[key] = symbol
-    if options.progress is not None:
-        options.progress(
-            f"{len(kernels)} {library.kernel}s of {library.name} {version}, in {precision}"
-        )
+    StageLog.of(options.progress).detail(
+        f"{len(kernels)} {library.kernel}s of {library.name} {version}, in {precision}"
+    )
     return kernels
 
 

@@ -74,7 +74,7 @@ def judge(
     for _ in range(2):
         if not left:
             break
-        say(f"measuring {len(left)} tuned kernels in place")
+        say(f"Measuring {len(left)} tuned kernels in place")
         measured, in_turns = _measure(network, cluster, left)
         sums.update(measured)
         faster = [digest for digest in left if is_faster(sums.get(digest, {}))]

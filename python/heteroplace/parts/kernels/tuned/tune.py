@@ -34,6 +34,7 @@ from heteroplace.parts.kernels.tuned.trials import TrialBench
 from heteroplace.parts.kernels.tuned.tuning_report import Outlook, TunedKernel, TuneReport
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.missing_devices import missing_devices
+from heteroplace.stage_log import StageLog
 
 _PROMISING_RATIO = 1.05
 """Alone: in place neighbours leave other caches behind."""
@@ -140,8 +141,9 @@ def _outlook(
 ) -> tuple[Outlook, TrialBench]:
     """The kernels of a network on the only device of a cluster."""
     (device,) = cluster.devices
-    options.say(f"lowering {len(network.graph.tasks)} tasks")
-    compiled = with_workspaces(CompiledNetwork.of(network), cluster)
+    log = StageLog.of(options.progress)
+    log.say("Optimising kernels")
+    compiled = with_workspaces(CompiledNetwork.of(network), cluster, on_kernel=log.count)
     placement = (0,) * len(network.graph.tasks)
     profiling = ProfileOptions(store=options.store, progress=options.progress)
     profile = profile_network(compiled, cluster, profiling)
@@ -150,7 +152,7 @@ def _outlook(
             f"the network does not fit into the memory of {device.name!r}, and kernels are judged "
             f"in a run of it; tune on a larger machine"
         )
-    options.say(f"measuring what {device.name} can do at best")
+    log.say(f"Measuring the peak speeds of {device.name}")
     measured = measure_peaks(device.target, device.cores)
     calls = compiled.calls(cluster, placement)
     (times,) = kernel_times(calls, profile.measurements).values() or ([],)

@@ -21,17 +21,16 @@ from heteroplace.cli.shared import (
     Parsers,
     add_cluster,
     add_command,
-    add_output,
+    add_json,
     add_store,
-    progress_stream,
+    progress_display,
     show,
 )
 from heteroplace.machine.local import open_cluster
 from heteroplace.options import Argument, duration
 from heteroplace.place_options import STORE_ON
-from heteroplace.progress import StatusLine
+from heteroplace.stage_log import StageLog
 
-_LOG_PERIOD_S = 2.0
 _BUDGET = "10m"
 
 
@@ -59,7 +58,7 @@ def add_commands(commands: Parsers) -> None:
     )
     add_input_sizes(parser)
     add_store(parser)
-    add_output(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -74,53 +73,30 @@ def run(arguments: argparse.Namespace) -> None:
     check_model(model)
     cluster = open_cluster(arguments.cluster)
     builder = importlib.import_module(BUILDER)
-    line = TuneLine(StatusLine(progress_stream(arguments), _LOG_PERIOD_S), arguments.budget)
+    display = progress_display(arguments)
 
     def show_outlook(outlook: Any) -> None:
-        line.close()
+        display.close()
         if not arguments.json:
             print(f"{outlook.text()}\n", flush=True)
+        display.stage("Searching faster kernels", arguments.budget)
 
-    try:
+    with display:
         report = builder.tune_model(
             model,
             input_sizes(arguments),
             cluster,
-            line.say,
+            StageLog(display=display),
             budget=arguments.budget,
             store=arguments.store or STORE_ON,
             on_outlook=show_outlook,
-            on_step=line.step,
+            on_step=lambda step: display.remark(describe_step(step)),
         )
-    finally:
-        line.close()
     show(arguments, report.to_json, report.text)
 
 
-class TuneLine:
-    """Shows how far a search is."""
-
-    def __init__(self, line: StatusLine, budget_s: float) -> None:
-        self._line = line
-        self._budget_s = budget_s
-
-    def say(self, text: str) -> None:
-        """Show that something long begins."""
-        self._line.say(f"{text} ...")
-
-    def step(self, step: Any) -> None:
-        """Take a `TuneStep`, as `heteroplace.tune` passes it."""
-        if self._line.is_due:
-            self._line.show(describe_step(step, self._budget_s))
-
-    def close(self) -> None:
-        """Wipe the line."""
-        self._line.close()
-
-
-def describe_step(step: Any, budget_s: float) -> str:
+def describe_step(step: Any) -> str:
     """Return how far a search is, as text."""
     return (
-        f"{step.elapsed_s:.0f} of {budget_s:.0f} s: {step.trials} schedules measured, "
-        f"{step.num_faster} kernels faster alone; next: {step.op}"
+        f"{step.trials} schedules measured, {step.num_faster} kernels faster alone; next: {step.op}"
     )

@@ -88,7 +88,7 @@ def tune(
         raise SolverError("store='off': what is found is kept in a store; give a path, or 'on'")
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
-    network = pipeline.prepare(mod, params, StageLog(progress), cluster)
+    network = pipeline.prepare(mod, params, StageLog.of(progress), cluster)
     with CostStore(None if store == STORE_ON else store) as opened:
         options = TuneOptions(opened, budget_s, on_outlook, on_step, progress)
         return tune_network(network, cluster, options)

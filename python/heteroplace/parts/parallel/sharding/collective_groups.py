@@ -71,7 +71,7 @@ class CollectiveTimes:
             if kind in MEASURED_KINDS and len(members) > 1 and _are_near(cluster, members):
                 keys.append((cluster.digest(), kind, len(members)))
                 if keys[-1] not in self._known:
-                    options.say(f"measuring {kind} over {len(members)} devices")
+                    options.say(f"Measuring {kind} over {len(members)} devices")
                     fits = measure_collectives(cluster, members, [kind]).fits
                     self._known[keys[-1]] = fits[0] if fits else None
         costs = [self._known[key] for key in dict.fromkeys(keys)]

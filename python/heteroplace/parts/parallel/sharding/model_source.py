@@ -161,7 +161,7 @@ class ModelSource:
         if key not in self._measured:
             network = self.network(lanes, rows, options.batch)
             alone = self._compiled_alone(lanes, rows, options.batch, cluster)
-            options.say(f"measuring the kernels of {lanes} lanes, {rows} rows")
+            options.say(f"Measuring the kernels of {lanes} lanes, {rows} rows")
             self._measured[key] = measure_network(network, alone, cluster, options)
         return self._measured[key]
 

@@ -79,11 +79,11 @@ def run_times(
         executors: dict[Strategy, Executor] = {}
         names: list[str] = []
         for model in _side_by_side(models):
-            options.say(f"compiling {_name(model)}")
+            options.say(f"Compiling {_name(model)}")
             executor = loaded.enter_context(closing(load_model(model, helping=helping)))
             executors[model.strategy] = executor
             names.append(_name(model))
-        options.say(f"running {'; '.join(names)} in turns")
+        options.say(f"Running {'; '.join(names)} in turns")
         rounds = [[_turn_ns(each) for each in executors.values()] for _ in range(num_rounds)]
     times = np.array(rounds, dtype=np.float64)
     means = times.mean(axis=1)

@@ -201,7 +201,7 @@ def _measured_costs(
 ) -> list[CostTable]:
     """What the tasks of plans take in them, and their collectives by themselves."""
     for degrees in dict.fromkeys(each.strategy.degrees for each in several):
-        options.say(f"measuring the kernels of {degrees}")
+        options.say(f"Measuring the kernels of {degrees}")
     tables = []
     timed = costs_in_plans([each.timed for each in several])
     for each, table in zip(several, timed, strict=True):
