@@ -205,7 +205,7 @@ class ProgressDisplay:
         if self._console is None:
             self._console = Console(file=self._stream, highlight=False)
         ratio, times = stage.ratio(now_s), stage.times(now_s)
-        end = times if ratio is None else f"{math.floor(100 * ratio)} %, {times}"
+        end = f"{math.floor(100 * stage.done / stage.total)} %, {times}" if stage.total else times
         bar_width = min(_BAR_WIDTH, self._console.width // 5)
         label = Text(stage.label())  # gets the space that is left
         label.truncate(max(1, self._console.width - bar_width - len(end) - 3), overflow="ellipsis")

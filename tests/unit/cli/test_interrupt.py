@@ -329,15 +329,20 @@ def test_an_interrupt_leaves_the_terminal_as_it_was(folder: Path) -> None:
     ours, theirs = os.openpty()
     before = termios.tcgetattr(ours)
     process = place(folder, "--budget", "100", stderr=theirs, TERM="xterm")
-    drawn = ""
-    while "of at most 1 min 40 s" not in drawn:
-        drawn += os.read(ours, 4096).decode()
+    os.close(theirs)
+    drawn = read_terminal(ours, "Placing: best ")
     process.send_signal(signal.SIGINT)
-    process.wait()
-    while not drawn.endswith("this is the best plan so far\r\n"):
-        drawn += os.read(ours, 4096).decode()
+    drawn += read_terminal(ours, "best plan so far")
+    process.communicate()
     assert termios.tcgetattr(ours) == before
     assert HIDE_CURSOR not in drawn
     assert f"{WIPE_LINE}note: interrupted; this is the best plan so far" in drawn
     os.close(ours)
-    os.close(theirs)
+
+
+def read_terminal(terminal: int, mark: str) -> str:
+    """Return what is drawn up to a mark."""
+    drawn = b""
+    while mark.encode() not in drawn:
+        drawn += os.read(terminal, 4096)
+    return drawn.decode(errors="replace")
