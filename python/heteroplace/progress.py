@@ -28,6 +28,7 @@ _TICK_S = 0.5
 _LOG_PERIOD_S = 10.0
 _DETAIL_PERIOD_S = 1.0
 _BAR_WIDTH = 24
+_ERASE = "\r\x1b[2K"
 _NO_TERMINALS = ("dumb", "unknown")
 
 
@@ -217,9 +218,9 @@ class ProgressDisplay:
             self._console.print(row, end="")
         self._erase()
         assert self._stream is not None  # a terminal
+        self._is_drawn = True  # before it is: Ctrl-C may come in between
         self._stream.write(drawn.get().rstrip("\n"))
         self._stream.flush()
-        self._is_drawn = True
 
     def _write_line(self, text: str) -> None:
         if self._stream is not None:
@@ -228,7 +229,7 @@ class ProgressDisplay:
 
     def _erase(self) -> None:
         if self._is_drawn and self._stream is not None:
-            self._stream.write("\r\x1b[2K")
+            self._stream.write(_ERASE)
             self._stream.flush()
         self._is_drawn = False
 
