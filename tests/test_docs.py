@@ -208,7 +208,7 @@ def test_options_of_a_placement_have_one_name_but_the_one_that_the_readme_tells(
     missing = [flag for flag in flags if flag not in known["heteroplace place"]]
     assert missing == ["--inputs", "--verify"]
     page = " ".join((DOCS / "guide" / "placing.md").read_text().split())
-    assert "`inputs` is called `--measure-inputs` by `heteroplace`" in page
+    assert "The arrays of `inputs` are given one by one, `--input x=x.npy`" in page
     assert "`place` has no `verify`" in page
     for command in ("place", "run", "compile", "simulate"):
         assert {"--time-limit", "--budget"} <= set(known[f"heteroplace {command}"])

@@ -165,8 +165,8 @@ def _write_others() -> None:
         "heteroplace compile model.onnx -o model.so",
         "heteroplace profile model.onnx --cluster cluster.json -o costs.json "
         "--graph-out graph.json",
-        f"{place} --solution before.json",
-        f"{place} --pin '*=cpu.0' --solution after.json",
+        f"{place} -o before.json",
+        f"{place} --pin '*=cpu.0' -o after.json",
         f"{place} -o plan.json",
         "openssl genpkey -algorithm ed25519 -out key.pem",
         "openssl pkey -in key.pem -pubout -out key.pub.pem",

@@ -50,7 +50,7 @@ def _options() -> str:
         "keyword of `HeteroPlace`, as the key `relay.HeteroPlace.NAME` in the `config` of a "
         "PassContext, as `--placement-option NAME=VALUE` of `tvmc compile`, and as `--NAME` of "
         "`heteroplace compile`, `run` and `place` (with `-` for `_`; `time_limit` also as "
-        "`--budget`, `inputs` as `--measure-inputs`; `place` builds nothing and has no "
+        "`--budget`, the arrays of `inputs` by `--input`; `place` builds nothing and has no "
         "`--verify`). In a PassContext a "
         'map is a list of texts, `{"relay.HeteroPlace.pin": ["nn.conv2d*=cpu.0"], '
         '"relay.HeteroPlace.max_memory": ["gpu0=10GiB"]}`; on command lines the option is '

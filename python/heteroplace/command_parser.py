@@ -18,6 +18,14 @@ COMMAND_GROUPS = (START, ASK, MACHINE, MORE)
 VERBOSE_FLAGS = ("-v", "--verbose")
 VERBOSE_HELP = "show the details of each stage, and the traceback of an error"
 _HELP_WIDTH = 79
+_REPLACED = {
+    "--input-shapes": "sizes are given by --input NAME=1,3,224,224",
+    "--inputs": "arrays are given by --input NAME=FILE.npy",
+    "--measure-inputs": "arrays are given by --input NAME=FILE.npy",
+    "--progress": "progress is always shown; -q hides it, and -v shows details",
+    "--solution": "-o FILE writes the solution, and --plan FILE the plan alone",
+}
+"""What is said about options of earlier versions."""
 _CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)", re.DOTALL)
 
 
@@ -206,6 +214,8 @@ def unknown_options(
     names = [word.partition("=")[0] for word in unknown]
     text = f"unrecognized arguments: {' '.join(names)}"
     options = list(valid)
+    if names[0] in _REPLACED:
+        return f"{text}; {_REPLACED[names[0]]}"
     first, *rest = names[0].split() or [""]
     if first in options and rest:
         return f"{text}; write {first} and its value as two words, or {first}={' '.join(rest)}"

@@ -57,8 +57,8 @@ class FrontendError(HeteroPlaceError):
 
     code = "HP201"
     remedy = (
-        "check the file with onnx.checker; give sizes that it leaves open (--input-shapes); "
-        "export it with fixed shapes and ops of the standard domain"
+        "check the file with onnx.checker; give sizes that it leaves open "
+        "(--input NAME=1,3,224,224); export it with fixed shapes and ops of the standard domain"
     )
 
 

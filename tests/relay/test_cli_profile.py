@@ -109,10 +109,10 @@ def test_sizes_that_a_model_leaves_open_are_given(
 ) -> None:
     onnx.save(make_model([node("Relu", "x", "y")], {"x": ["N", 4]}, ["y"]), "model.onnx")
     assert main([*PROFILE, *OUTPUTS]) == 4
-    assert "(on the command line: --input-shapes" in capsys.readouterr().err
-    assert main([*PROFILE, *OUTPUTS, "--input-shapes", "x:[-1,4]"]) == 4
+    assert "(on the command line: --input NAME=" in capsys.readouterr().err
+    assert main([*PROFILE, *OUTPUTS, "--input", "x=-1,4"]) == 4
     assert "sizes must not be negative" in capsys.readouterr().err
-    assert main([*PROFILE, *OUTPUTS, "--input-shapes", "x:[1,4]"]) == 0
+    assert main([*PROFILE, *OUTPUTS, "--input", "x=1,4"]) == 0
     assert load_graph("graph.json").graph.tensors[0].shape == (1, 4)
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnx_models import make_model, node, run_onnxruntime, run_tvm
 
 from heteroplace.cli.main import main
-from heteroplace.cli.models.given_inputs import InputSizes, fixed_value, sizes_of_run
+from heteroplace.cli.models.given_inputs import InputSizes, fixed_value, input_sizes
 from heteroplace.cli.models.model_cache import CACHE_VARIABLE
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import FrontendError, HeteroPlaceError
@@ -67,20 +67,20 @@ def test_which_inputs_a_run_fixes(tmp_path: Path) -> None:
     onnx.save(two_rates(), tmp_path / "net.onnx")
     assert inputs_fixed_in(tmp_path / "net.onnx") == ("sr",)
     arrays = {"x": np.zeros((1, 5, 2), "float32"), "sr": np.array(8000)}
-    sizes = sizes_of_run(tmp_path / "net.onnx", arrays, _Options())
+    sizes = input_sizes(tmp_path / "net.onnx", arrays, _Options())
     assert sizes == InputSizes(of_arrays={"x": (1, 5, 2)}, values={"sr": 8000})
     with pytest.raises(HeteroPlaceError, match="'sr' is fixed to 16000 by --fix"):
-        sizes_of_run(tmp_path / "net.onnx", arrays, _Options([("sr", 16000)]))
+        input_sizes(tmp_path / "net.onnx", arrays, _Options([("sr", 16000)]))
     fixed = make_model([node("Neg", "x", "y")], {"x": [1, 5, 2]}, ["y"])
     onnx.save(fixed, tmp_path / "fixed.onnx")
-    assert sizes_of_run(tmp_path / "fixed.onnx", {"x": arrays["x"]}, _Options()) == InputSizes()
+    assert input_sizes(tmp_path / "fixed.onnx", {"x": arrays["x"]}, _Options()) == InputSizes()
 
 
 class _Options:
     """Options of the command line."""
 
     def __init__(self, fix: list[tuple[str, object]] | None = None) -> None:
-        self.fix, self.input_shapes, self.batch, self.command = fix or [], None, None, "run"
+        self.fix, self.input, self.batch, self.command = fix or [], [], None, "run"
 
 
 def test_values_of_the_command_line(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_run_fixes_what_its_arrays_fix_and_another_value_is_another_program(
         with np.load("y.npz") as found:
             (name,) = found.files
             np.testing.assert_array_equal(found[name], expected)
-    shapes = ["--input-shapes", "x:[1,3,2]"]
+    shapes = ["--input", "x=1,3,2"]
     assert main(["compile", "net.onnx", "--fix", "sr=8000", *shapes, *build[:2]]) == 0
     capsys.readouterr()
     assert main(["run", "net.so", "--input", "sr=sr.npy"]) == 4

@@ -131,7 +131,7 @@ def test_a_compiled_file_runs_as_the_model_does(
     [
         ("--cluster", "other.json"),
         ("--ignore-annotations",),
-        ("--input-shapes", "x:[1,3,8,8]"),
+        ("--input", "x=1,3,8,8"),
         ("--batch", "2"),
         ("--rebuild",),
         ("--pin", "conv2d*=cpu.0"),
@@ -143,13 +143,14 @@ def test_what_is_compiled_is_not_told_how(
 ) -> None:
     Path("built.so").write_bytes(b"\x7fELF")
     assert main(["run", "built.so", *options]) == 4
-    told = f"built.so: is compiled already; {options[0]} for compiling would change nothing"
+    given = " ".join(options) if options[0] == "--input" else options[0]
+    told = f"built.so: is compiled already; {given} for compiling would change nothing"
     assert told in capsys.readouterr().err
 
 
 def test_place_takes_the_model_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["place", "cnn.onnx", "--cluster", "local", *BUILD]
-    assert main([*command, "--solution", "cnn.json", "--exclude", "cpu.all"]) == 0
+    assert main([*command, "-o", "cnn.json", "--exclude", "cpu.all"]) == 0
     text = capsys.readouterr().out
     assert "no plan is faster" in text
     assert "% measured" in text
@@ -198,9 +199,8 @@ def test_devices_that_a_model_names_hold(here: Path, capsys: pytest.CaptureFixtu
         (["--input", "{}=text.npy"], "text.npy: cannot be read as an array"),
         (["-o", "nowhere/y.npz"], "folder 'nowhere' does not exist"),
         (["--pin", "conv2d*=gpu9"], "has no device 'gpu9'"),
-        (["--input-shapes", "five"], "--input-shapes 'five'"),
-        (["--input-shapes", "{}:[-1,3,8,8]"], "(-1, 3, 8, 8): sizes must not be negative"),
-        (["--input-shapes", "{}:[0,3,8,8]"], "(-1, 3, 8, 8): sizes must not be negative"),
+        (["--input", "{}=-1,3,8,8"], "(-1, 3, 8, 8): sizes must not be negative"),
+        (["--input", "{}=0,3,8,8"], "the shape (0, 3, 8, 8), the file says (1, 3, 8, 8)"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(

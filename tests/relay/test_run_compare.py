@@ -118,11 +118,11 @@ def test_other_open_sizes_give_a_command_that_works(capsys: pytest.CaptureFixtur
     assert main(["run", "open.onnx", *BUILD]) == 4
     text = capsys.readouterr().err
     assert "leaves sizes of its inputs open: x [batch,3,height,width]" in text
-    command = "heteroplace run open.onnx --input-shapes 'x:[1,3,224,224]'"
+    command = "heteroplace run open.onnx --input x=1,3,224,224"
     assert f"\n  {command} [HP201]" in text
     assert main(["compile", "open.onnx"]) == 4
-    assert "heteroplace compile open.onnx --input-shapes" in capsys.readouterr().err
-    assert main(["run", "open.onnx", *BUILD, "--input-shapes", "x:[1,3,8,8]"]) == 0
+    assert "heteroplace compile open.onnx --input x=" in capsys.readouterr().err
+    assert main(["run", "open.onnx", *BUILD, "--input", "x=1,3,8,8"]) == 0
     assert "output y: float32 [1,3,8,8]" in capsys.readouterr().out
 
 

@@ -283,8 +283,8 @@ def test_commands_take_a_batch(
     monkeypatch.chdir(tmp_path)
     model, cluster = save_files(tmp_path)
     arguments = ["place", model, "--cluster", cluster, "--costs", "estimate", "--batch", "8"]
-    assert main([*arguments, "--solution", "solution.json"]) == 0
+    assert main([*arguments, "-o", "solution.json"]) == 0
     assert '"shape": [8, 16]' in " ".join(Path("solution.json").read_text().split())
     capsys.readouterr()
-    assert main([*arguments[:-2], "--solution", "solution.json"]) == 0
+    assert main([*arguments[:-2], "-o", "solution.json"]) == 0
     assert '"shape": [1, 16]' in " ".join(Path("solution.json").read_text().split())

@@ -238,18 +238,22 @@ def test_a_dry_run_writes_the_page_of_its_plan(here, capsys):
 
 
 def test_a_compiled_file_is_measured_for_its_page(here, capsys):
-    assert show(["report", "net.so", "--measure", "3", "--inputs", "x.npz", "-o", "net.html"]) == 0
+    with np.load("x.npz") as arrays:
+        np.save("x.npy", arrays["x"])
+    options = ["--measure", "3", "--input", "x=x.npy"]
+    assert show(["report", "net.so", *options, "-o", "net.html"]) == 0
     assert "report: net.html" in capsys.readouterr().out
     text = Path("net.html").read_text()
     data = base64.b64decode(re.search('<script id="data"[^>]*>([^<]*)<', text)[1])
     value = json.loads(zlib.decompress(data))
     assert [run["label"] for run in value["runs"]] == ["predicted", "measured"]
     assert value["measured"]["time"][1] > 0
+    np.save("z.npy", np.zeros(1))
     np.savez("other.npz", z=np.zeros(1))
-    for command in (show, main):
-        options = ["report", "net.so", "--measure", "3"] if command is show else ["run", "net.so"]
-        assert command([*options, "--inputs", "other.npz"]) == 4
-        assert "the model has no input 'z'; it has: x" in capsys.readouterr().err
+    assert show(["report", "net.so", "--measure", "3", "--input", "z=z.npy"]) == 4
+    assert "the model has no input 'z'; it has: x" in capsys.readouterr().err
+    assert main(["run", "net.so", "--inputs", "other.npz"]) == 4
+    assert "the model has no input 'z'; it has: x" in capsys.readouterr().err
 
 
 @pytest.mark.costly

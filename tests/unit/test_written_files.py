@@ -131,7 +131,9 @@ def test_a_file_that_is_not_named_counts_too(
 
 
 def test_a_value_that_is_longer_than_a_path_is_no_file() -> None:
-    words = ["compile", "m.onnx", "--input-shapes", " ".join(f"x{i}:[1,2]" for i in range(999))]
+    words = ["compile", "m.onnx"]
+    for index in range(999):
+        words += ["--input", f"x{index}=1,2"]
     assert make_parser().parse_args(words).model == "m.onnx"
 
 

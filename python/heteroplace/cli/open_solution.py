@@ -9,7 +9,12 @@ from typing import TypeVar
 
 from heteroplace.cli.graph_problem import read_costs
 from heteroplace.cli.models.cached_model import run_cached
-from heteroplace.cli.models.given_inputs import InputSizes
+from heteroplace.cli.models.given_inputs import (
+    InputSizes,
+    add_input,
+    input_arrays,
+    input_shapes,
+)
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph_file import load_graph
@@ -17,6 +22,7 @@ from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan_file import plan_from_json
 from heteroplace.files.sharding import load_sharding
 from heteroplace.files.solution_file import load_solution
+from heteroplace.frontends import frontend_of
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import read_manifest
@@ -29,8 +35,9 @@ Result = TypeVar("Result")
 
 def add_solution_options(parser: argparse.ArgumentParser) -> None:
     """Add --graph, --cluster, --costs and --objective, for plans that are files of their own."""
+    add_input(parser, "whose sizes count where the file is a model")
     group = parser.add_argument_group(
-        "of a plan file", "a solution (place --solution) and a compiled model hold these themselves"
+        "of a plan file", "a solution (place -o) and a compiled model hold these themselves"
     )
     group.add_argument("--graph", metavar="FILE", help="task graph (JSON) that the plan is for")
     group.add_argument(
@@ -77,6 +84,10 @@ def with_program(
     if Path(path).suffix.lower() not in {
         suffix for frontend in load_plugins("frontends").values() for suffix in frontend.suffixes
     }:
+        if arguments.input and not getattr(arguments, "measure", None):
+            raise HeteroPlaceError(
+                f"{path}: --input is for models, and this is none; leave it out, or give a model"
+            )
         return use(path, arguments)
     settings = argparse.Namespace(
         cluster=arguments.cluster,
@@ -86,7 +97,10 @@ def with_program(
         quiet=arguments.quiet,
     )
     rest = argparse.Namespace(**{**vars(arguments), "cluster": None})
-    sizes = InputSizes(command="compile")
+    arrays = input_arrays(arguments)
+    shapes, values = frontend_of(Path(path)).fixed_by_arrays(Path(path), arrays, None)
+    given_shapes = {**shapes, **input_shapes(arguments)}
+    sizes = InputSizes(given_shapes, values=values, command="compile")
     _, result = run_cached(
         Path(path), sizes, {}, settings, lambda program: use(str(program.path), rest)
     )
@@ -121,7 +135,7 @@ def read_with_manifest(
         return manifest.solution, manifest
     raise PlanError(
         f"{path}: expected a plan, a solution or a compiled model, got a {kind} file; make one by "
-        f"`heteroplace place ... --solution solution.json`, or `heteroplace compile model.onnx`"
+        f"`heteroplace place ... -o solution.json`, or `heteroplace compile model.onnx`"
     )
 
 
@@ -137,7 +151,7 @@ def _of_plan(path: str, value: object, arguments: argparse.Namespace) -> Solutio
         raise PlanError(
             f"{path}: a plan file refers to its graph and its cluster; give --graph FILE and "
             f"--cluster FILE (and --costs FILE), or a file that holds all of them: `heteroplace "
-            f"place ... --solution FILE` writes one"
+            f"place ... -o FILE` writes one"
         )
     read, cluster = load_graph(arguments.graph), open_cluster(arguments.cluster)
     plan = plan_from_json(value, read.graph, cluster, path)

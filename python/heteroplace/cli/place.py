@@ -12,11 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from heteroplace.cli.graph_problem import read_problem
-from heteroplace.cli.models.given_inputs import input_sizes
+from heteroplace.cli.models.given_inputs import (
+    add_input_sizes,
+    input_arrays,
+    input_sizes,
+    measured_inputs,
+)
 from heteroplace.cli.models.onnx_model import (
     BUILDER,
     add_annotation_options,
-    add_input_sizes,
     check_model,
     solution_json,
     solution_text,
@@ -73,10 +77,10 @@ from heteroplace.stage_log import StageLog
 
 RENAMED = {"time_limit": "budget"}
 """Options of solvers that the commands call otherwise."""
-MODEL_RENAMED = {**RENAMED, "inputs": "measure-inputs"}
-"""The same where the inputs of a run are another thing."""
 KEPT = ("time_limit",)
 """Of options that commands call otherwise, those that may be called as everywhere, too."""
+_FLAGS_OF_MODELS = [name for name in MODEL_OPTIONS if name != "inputs"]
+"""The arrays of --input are the option `inputs`."""
 _REPORT_S_PER_TASK = 1e-5
 """What tables of a plan take; the budget is for all that follows the reading of the files."""
 
@@ -99,15 +103,14 @@ def add_commands(commands: Parsers) -> None:
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
     add_arguments(parser, SolveOptions, renamed=RENAMED, own_names=KEPT)
     group = parser.add_argument_group("of models", "for ONNX models only, not for task graphs")
-    add_arguments(group, PlaceOptions, renamed=MODEL_RENAMED, names=MODEL_OPTIONS)
+    add_arguments(group, PlaceOptions, renamed=RENAMED, names=_FLAGS_OF_MODELS)
     add_json(parser)
-    add_output_file(parser, "write the plan (JSON)")
-    add_written(
+    add_output_file(
         parser,
-        "--solution",
-        help="write the plan with its graph, cluster and costs (JSON), which is all that explain, "
-        "diff and simulate ask for",
+        "write the plan with its graph, cluster and costs (JSON), for explain, diff, simulate, "
+        "report and --plan-in",
     )
+    add_written(parser, "--plan", help="write the plan alone (JSON)")
     add_written(parser, "--trace", help="write the timeline as a Chrome trace")
     add_written(parser, "--report", help="write a page that shows the plan (HTML)")
 
@@ -118,7 +121,7 @@ def run(arguments: argparse.Namespace) -> None:
     The first Ctrl-C ends the search; its best plan is taken. The second one ends the program.
     """
     check_writable(
-        *(arguments.output, arguments.solution, arguments.trace, arguments.report),
+        *(arguments.output, arguments.plan, arguments.trace, arguments.report),
         arguments.annotate_onnx,
     )
     if (arguments.model, arguments.graph, arguments.cluster) == (None, None, None):
@@ -172,8 +175,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _check_of_graph(arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said of a task graph that is for models."""
-    flags = ["annotate-onnx", "ignore-annotations", "input-shapes", "batch", "fix"]
-    flags += [MODEL_RENAMED.get(name, name).replace("_", "-") for name in MODEL_OPTIONS]
+    flags = ["annotate-onnx", "ignore-annotations", "input", "batch", "fix"]
+    flags += [RENAMED.get(name, name).replace("_", "-") for name in _FLAGS_OF_MODELS]
     others = given_flags(arguments, flags)
     if others:
         raise HeteroPlaceError(
@@ -185,11 +188,14 @@ def _check_of_graph(arguments: argparse.Namespace) -> None:
 def _run_model(arguments: argparse.Namespace) -> None:
     """Place an ONNX model, print, and write the files that were asked for."""
     model = Path(arguments.model)
-    names = (*GRAPH_OPTIONS, *MODEL_OPTIONS, "costs")
-    given = read_arguments(PlaceOptions, arguments, renamed=MODEL_RENAMED, names=names)
+    names = (*GRAPH_OPTIONS, *_FLAGS_OF_MODELS, "costs")
+    given = read_arguments(PlaceOptions, arguments, renamed=RENAMED, names=names)
     given |= read_arguments(SolveOptions, arguments, renamed=RENAMED)
     read_options(given)  # wrong ones are refused before anything slow begins
     check_model(model)
+    arrays = input_arrays(arguments)
+    sizes = input_sizes(model, arrays, arguments)
+    given |= measured_inputs(arrays, sizes)
     builder = importlib.import_module(BUILDER)
     if arguments.annotate_onnx:
         builder.check_annotated(model, arguments.annotate_onnx)
@@ -197,7 +203,7 @@ def _run_model(arguments: argparse.Namespace) -> None:
         record = SolverRecord(SolverProgress(display))
         solution = builder.place_model(
             model,
-            input_sizes(arguments),
+            sizes,
             open_cluster(arguments.cluster or LOCAL),
             {**given, "solver_progress": record},
             StageLog(display=display),
@@ -212,9 +218,9 @@ def _run_model(arguments: argparse.Namespace) -> None:
 def _write_files(arguments: argparse.Namespace, solution: Solution, record: SolverRecord) -> None:
     """Write the files of a solution that were asked for."""
     if arguments.output:
-        save_plan(solution.plan, solution.graph, solution.cluster, arguments.output)
-    if arguments.solution:
-        solution.save(arguments.solution)
+        solution.save(arguments.output)
+    if arguments.plan:
+        save_plan(solution.plan, solution.graph, solution.cluster, arguments.plan)
     if arguments.trace:
         solution.trace(arguments.trace)
     if arguments.report:
@@ -272,7 +278,7 @@ def _finish(
     graph, cluster, plan = problem.graph, problem.cluster, result.plan
     timeline = simulate(graph, cluster, problem.costs, plan, problem.native)
     reason = Reasons(problem, plan, options.objective, timeline).of
-    wants_reasons = arguments.output, arguments.solution, arguments.report, arguments.json
+    wants_reasons = arguments.output, arguments.plan, arguments.report, arguments.json
     if any(wants_reasons):
         plan = replace(plan, reasons=tuple(map(reason, range(len(graph.tasks)))))
     solution = solution_of(problem, replace(result, plan=plan), options.objective, timeline)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.cli.job import ended_together
+from heteroplace.cli.models.given_inputs import add_input, input_arrays, input_shapes
 from heteroplace.cli.models.onnx_model import check_importer, check_model_file
 from heteroplace.cli.shared import (
     Parsers,
@@ -33,6 +34,7 @@ from heteroplace.cli.shared import (
 )
 from heteroplace.files.costs_file import save_costs
 from heteroplace.files.graph_file import save_graph
+from heteroplace.frontends import frontend_of
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
@@ -116,17 +118,6 @@ class Extras:
         metavar="TIME",
         parse=duration,
     )
-    input_shapes: str | None = option(
-        None,
-        'sizes of inputs that the model leaves open, for one item, as "x:[1,3,224,224] y:[1,8]"',
-        metavar="NAME:[N,N] ...",
-    )
-    inputs: str | None = option(
-        None,
-        "arrays by the name of an input (a file of numpy) to measure with; default: made-up ones "
-        "that are legal for the ops that read them",
-        metavar="FILE.npz",
-    )
     remotes: tuple[tuple[str, str, int], ...] = option(
         (),
         "where TVM's RPC server of a host of the cluster is",
@@ -135,6 +126,18 @@ class Extras:
         parse=_remote,
         join=tuple,
     )
+
+
+@dataclass(frozen=True)
+class GivenInputs:
+    """What the command line says of the inputs of a model."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    """Sizes of those that the model leaves open."""
+    values: Mapping[str, Any]
+    """Values of those that become constants, as lists or numbers."""
+    arrays: Mapping[str, Any]
+    """Those to measure with; others are made up."""
 
 
 def add_commands(commands: Parsers) -> None:
@@ -154,6 +157,7 @@ def add_commands(commands: Parsers) -> None:
     help = "write the task graph (JSON), which `heteroplace place` takes with the cost table"
     add_written(parser, "--graph-out", help=help)
     add_store(parser)
+    add_input(parser, "to measure with")
     add_arguments(parser, Extras)
     add_json(parser)
 
@@ -184,8 +188,12 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
     extras = from_arguments(Extras, arguments)
     if is_first:
         check_writable(arguments.output, arguments.graph_out)
+    arrays = input_arrays(arguments)
     cluster = open_cluster(arguments.cluster)
     check_importer(model)
+    shapes, values = frontend_of(model).fixed_by_arrays(model, arrays, None)
+    left = {name: array for name, array in arrays.items() if name not in values}
+    given = GivenInputs(shapes | input_shapes(arguments), values, left)
     profiler, options = importlib.import_module(_PROFILER), importlib.import_module(_OPTIONS)
     remote = importlib.import_module(_REMOTE)
     arguments.quiet |= not is_first
@@ -203,9 +211,9 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
         remotes = [remote.remote_host(*where) for where in extras.remotes]
         try:
             if ranks is None:
-                profile = profiler.profile_model(model, cluster, chosen, remotes, extras)
+                profile = profiler.profile_model(model, cluster, chosen, remotes, extras, given)
             else:
-                profile = profiler.profile_over_hosts(model, cluster, chosen, extras, ranks)
+                profile = profiler.profile_over_hosts(model, cluster, chosen, extras, ranks, given)
         except KeyboardInterrupt:
             display.close()
             if store is not None and not costs.store_failures:

@@ -11,6 +11,7 @@ import webbrowser
 from pathlib import Path
 
 import heteroplace
+from heteroplace.cli.models.given_inputs import input_arrays
 from heteroplace.cli.models.model_arrays import make_inputs
 from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.cli.open_solution import (
@@ -34,7 +35,6 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.solution import Solution
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.notes import notes_text, solution_notes
-from heteroplace.run.array_files import read_arrays
 from heteroplace.solve.solve_report import write_report
 
 _OPEN_IT = "; open it in a browser"
@@ -67,12 +67,6 @@ def add_commands(commands: Parsers) -> None:
         metavar="N",
         help="of a compiled model: run it N times here (it needs TVM), and show what was measured "
         "beside what was predicted",
-    )
-    parser.add_argument(
-        "--inputs",
-        metavar="FILE",
-        help="arrays by name (.npz) to measure with; those that are not in it are made up: random "
-        "numbers, and 0 or 1 where the model takes integers",
     )
     add_solution_options(parser)
     add_json(parser)
@@ -139,15 +133,13 @@ def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None
 
 
 def _check_measuring(arguments: argparse.Namespace) -> None:
-    if arguments.measure is None and arguments.inputs is not None:
-        raise HeteroPlaceError("--inputs is for measuring; give --measure too")
     if arguments.measure is not None and arguments.measure < 1:
         raise HeteroPlaceError(f"--measure {arguments.measure}: expected at least 1 run")
 
 
 def _measure(arguments: argparse.Namespace, file: str, output: str, command: str) -> None:
     """Load a compiled model, run it, write the page."""
-    given = {} if arguments.inputs is None else read_arrays(arguments.inputs)
+    given = input_arrays(arguments)
     with progress_of(arguments) as log:
         log.say("Loading the model")
         executor = heteroplace.load(file)
@@ -166,8 +158,10 @@ def _measure(arguments: argparse.Namespace, file: str, output: str, command: str
 
 def _command(arguments: argparse.Namespace, output: str) -> str:
     options = given_of_plan(arguments)
-    for name in ("measure", "inputs"):
-        value = getattr(arguments, name)
-        options |= {} if value is None else {f"--{name}": str(value)}
+    if arguments.measure is not None:
+        options["--measure"] = str(arguments.measure)
     words = [word for option in options.items() for word in option]
+    for name, value in arguments.input:
+        sizes = value if isinstance(value, str) else ",".join(map(str, value))
+        words += ["--input", f"{name}={sizes}"]
     return shlex.join(["heteroplace", "report", arguments.file, *words, "-o", output])

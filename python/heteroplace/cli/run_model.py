@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,14 +16,17 @@ from typing import Any
 from heteroplace.cli.models.cached_model import Program, chosen_cluster, compile_onnx, run_cached
 from heteroplace.cli.models.given_inputs import (
     InputSizes,
+    add_input_sizes,
+    input_arrays,
+    input_shapes,
     input_sizes,
     left_inputs,
-    sizes_of_run,
+    measured_inputs,
 )
 from heteroplace.cli.models.model_arrays import Arrays
 from heteroplace.cli.models.onnx_model import (
     add_annotation_options,
-    add_input_sizes,
+    check_model,
     solution_json,
 )
 from heteroplace.cli.models.peer_comparison import (
@@ -35,7 +38,7 @@ from heteroplace.cli.models.peer_comparison import (
     compare_with_peers,
     peer_names,
 )
-from heteroplace.cli.place import KEPT, MODEL_RENAMED
+from heteroplace.cli.place import KEPT, RENAMED
 from heteroplace.cli.run_file import Ran, load_run, run_file
 from heteroplace.cli.run_report import write_run_report
 from heteroplace.cli.run_result import result_json, result_text
@@ -60,18 +63,17 @@ from heteroplace.options import (
     Argument,
     add_arguments,
     count,
-    key_value,
-    named_pairs,
+    options_of,
     read_arguments,
     seed_number,
 )
 from heteroplace.place_options import OPTION_CLASSES, read_options
-from heteroplace.run.array_files import read_array, write_arrays
+from heteroplace.run.array_files import write_arrays
 from heteroplace.stage_log import StageLog, stage_table
 
 _SUMMARY_ROWS = 10
 _COMMON = (
-    *("-o", "--cluster", "--batch", "--input-shapes", "--solver", "--objective"),
+    *("-o", "--input", "--cluster", "--batch", "--solver", "--objective"),
     *("--pin", "--exclude", "--max-memory", "--budget", "--json"),
 )
 """Options that --help shows first."""
@@ -94,23 +96,15 @@ def _add_run(commands: Parsers) -> None:
         "keep that in the user's cache, run it, and say how fast it is and why. The second time it "
         "is only run. Also runs a compiled file; one for several hosts under mpiexec, on each.",
         group=START,
-        common=("--input", "--runs", "--compare", "--report", *_COMMON),
+        common=("--runs", "--compare", "--report", *_COMMON),
     )
     parser.add_argument("model", metavar="MODEL", help="ONNX model, or a compiled file (.so)")
-    parser.add_argument(
-        "--input",
-        metavar="NAME=FILE.npy",
-        type=Argument(key_value("NAME=FILE.npy, such as 'x=x.npy'", at_first=True)),
-        action="append",
-        default=[],
-        help="an input; may be repeated. Those not given are made up",
-    )
     parser.add_argument(
         "--input-seed",
         metavar="N",
         type=Argument(seed_number),
         default=0,
-        help="of inputs that are made up; >= 0",
+        help="of the inputs that are not given, which are made up; >= 0",
     )
     parser.add_argument(
         "--runs", metavar="N", type=count, help="runs to measure; default: half a second of them"
@@ -134,7 +128,7 @@ def _add_run(commands: Parsers) -> None:
         action="append",
         help="of a compiled file: run it only if this public key has signed it; may be repeated",
     )
-    _add_build_options(parser)
+    _add_build_options(parser, "to run with")
 
 
 def _add_compile(commands: Parsers) -> None:
@@ -159,7 +153,7 @@ def _add_compile(commands: Parsers) -> None:
     parser.add_argument(
         "--stages", action="store_true", help="print the pipeline's stages in order, with times"
     )
-    _add_build_options(parser)
+    _add_build_options(parser, "to measure kernels with")
 
 
 def _peers(text: str) -> tuple[str, ...]:
@@ -173,17 +167,18 @@ def _peers(text: str) -> tuple[str, ...]:
     return given
 
 
-def _add_build_options(parser: argparse.ArgumentParser) -> None:
+def _add_build_options(parser: argparse.ArgumentParser, arrays: str) -> None:
     parser.add_argument(
         "--cluster",
         metavar="FILE|NAME",
         help="cluster (JSON), a ready-made one, or local: this machine (default)",
     )
-    add_input_sizes(parser)
+    add_input_sizes(parser, arrays)
     add_annotation_options(parser, writes=False)
     group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
     for cls in OPTION_CLASSES:
-        add_arguments(group, cls, renamed=MODEL_RENAMED, own_names=KEPT)
+        names = [entry.name for entry in options_of(cls) if entry.name != "inputs"]
+        add_arguments(group, cls, renamed=RENAMED, names=names, own_names=KEPT)
     add_json(parser)
 
 
@@ -202,7 +197,8 @@ def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     options: dict[str, Any] = {}
     for cls in OPTION_CLASSES:
-        options |= read_arguments(cls, arguments, renamed=MODEL_RENAMED)
+        names = [entry.name for entry in options_of(cls) if entry.name != "inputs"]
+        options |= read_arguments(cls, arguments, renamed=RENAMED, names=names)
     read_options(options)
     return options
 
@@ -218,17 +214,16 @@ def run(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     check_writable(arguments.output)
     check_writable(arguments.report)
-    files = named_pairs("--input", arguments.input)
     options = given_options(arguments)
     if _is_library(model):
         _check_run_only(model, options, arguments)
         program = Program(model, f"{model}: a compiled file")
-        read = partial(_read_arrays, files)  # of several hosts one has the arrays
+        read = partial(input_arrays, arguments)  # of several hosts one has the arrays
         ran = _run_program(program, read, arguments)
     else:
         _check_unsigned(model, arguments)
-        given = _read_arrays(files)  # before anything slow
-        sizes = sizes_of_run(model, given, arguments)
+        given = input_arrays(arguments)  # before anything slow
+        sizes = input_sizes(model, given, arguments)
         program, ran = _run_compared(model, sizes, left_inputs(given, sizes), options, arguments)
     if ran is None:  # the rank that feeds the model tells all
         return
@@ -298,10 +293,6 @@ def _run_program(
     )
 
 
-def _read_arrays(files: Mapping[str, str]) -> dict[str, Any]:
-    return {name: read_array(path) for name, path in files.items()}
-
-
 def _check_unsigned(model: Path, arguments: argparse.Namespace) -> None:
     if arguments.trusted_key:
         raise HeteroPlaceError(
@@ -312,9 +303,13 @@ def _check_unsigned(model: Path, arguments: argparse.Namespace) -> None:
 
 def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said about compiling what is compiled."""
-    flags = ("cluster", "input-shapes", "batch", "fix", "ignore-annotations", "rebuild", "compare")
+    flags = ("cluster", "batch", "fix", "ignore-annotations", "rebuild", "compare")
     refused = given_flags(arguments, flags)
-    refused += [f"--{MODEL_RENAMED.get(name, name).replace('_', '-')}" for name in options]
+    refused += [
+        f"--input {name}={','.join(map(str, shape))}"
+        for name, shape in input_shapes(arguments).items()
+    ]
+    refused += [f"--{RENAMED.get(name, name).replace('_', '-')}" for name in options]
     if refused:
         raise HeteroPlaceError(
             f"{model}: is compiled already; {', '.join(sorted(refused))} for compiling would "
@@ -341,10 +336,11 @@ def run_compile(arguments: argparse.Namespace) -> None:
     check_writable(output)
     options = given_options(arguments)
     cluster = chosen_cluster(arguments)
-    log = StageLog()
-    executable, about, _ = compile_onnx(
-        model, input_sizes(arguments), cluster, options, arguments, log
-    )
+    check_model(model)
+    arrays, log = input_arrays(arguments), StageLog()
+    sizes = input_sizes(model, arrays, arguments)
+    options |= measured_inputs(arrays, sizes)
+    executable, about, _ = compile_onnx(model, sizes, cluster, options, arguments, log)
     executable.export_library(output, with_source=arguments.with_source)
     size, command = Path(output).stat().st_size, shlex.join(["heteroplace", "run", output])
     stages = f"{stage_table(log.times)}\n\n" if arguments.stages else ""

@@ -43,7 +43,7 @@ def remedy_of_mismatch(graph: TaskGraph, structure_digest: str) -> str:
     return (
         "the tasks and tensors are the same, so it was made with other pins or groups "
         "(--pin, --exclude, ...), limits (--max-memory) or devices: give the file of `heteroplace "
-        "place ... --solution FILE`, which holds the graph and the cluster of its plan"
+        "place ... -o FILE`, which holds the graph and the cluster of its plan"
     )
 
 

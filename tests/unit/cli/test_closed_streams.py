@@ -37,7 +37,7 @@ def test_an_error_that_nobody_reads_keeps_its_code(closed: str) -> None:
 
 
 def test_a_file_is_not_written_to_where_standard_output_was_closed(tmp_path: Path) -> None:
-    command = f"place --graph {write(tmp_path, DNN)} --iterations 2000 -o {tmp_path / 'p.json'}"
+    command = f"place --graph {write(tmp_path, DNN)} --iterations 2000 --plan {tmp_path / 'p.json'}"
     done = in_shell(f"{sys.executable} -m heteroplace.cli.main {command} >&-")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads((tmp_path / "p.json").read_text())["steps"]

@@ -26,8 +26,8 @@ PLACE = (
     *("--costs", "costs.json"),
 )
 COMMANDS = {
-    "plan": (*PLACE, "-o", "{}"),
-    "solution": (*PLACE, "--solution", "{}"),
+    "plan": (*PLACE, "--plan", "{}"),
+    "solution": (*PLACE, "-o", "{}"),
     "trace": (*PLACE, "--trace", "{}"),
     "report": (*PLACE, "--report", "{}"),
     "page of a solution": ("report", "solution.json", "-o", "{}"),
@@ -48,7 +48,7 @@ def here(diamond: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     save_cluster(cluster, "cluster.json")
     costs = table_from_rows(diamond.graph, cluster, diamond.costs.rows)
     save_costs(costs, diamond.graph, cluster, "costs.json")
-    assert main([*PLACE, "--solution", "solution.json"]) == 0
+    assert main([*PLACE, "-o", "solution.json"]) == 0
     with CostStore("costs.sqlite") as store:
         store.add(*row(1))
     return tmp_path

@@ -65,7 +65,7 @@ def place(
 ) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "heteroplace.cli.main", "place", "--cluster", "cluster.json"]
     return subprocess.Popen(
-        [*command, "--graph", "graph.json", "-o", "plan.json", *arguments],
+        [*command, "--graph", "graph.json", "--plan", "plan.json", *arguments],
         cwd=folder,
         env=environment() | variables,
         stdout=subprocess.PIPE,

@@ -82,7 +82,7 @@ def test_place_json_is_one_object(files, capsys):
 
 
 def test_place_writes_a_valid_plan_and_a_trace(files, capsys):
-    assert main([*PLACE, "-o", "plan.json", "--trace", "trace.json"]) == 0
+    assert main([*PLACE, "--plan", "plan.json", "--trace", "trace.json"]) == 0
     read, cluster = load_graph("graph.json"), load_cluster("cluster.json")
     plan = load_plan("plan.json", read.graph, cluster)
     check_plan(read.graph, cluster, costs_from_times(read.graph, cluster, read.times), plan)
@@ -288,7 +288,7 @@ def test_check_describes_good_files(files, capsys):
 def test_check_warns_of_what_a_plan_wastes(files, capsys):
     graph = {**GRAPH, "tensors": [*GRAPH["tensors"], {"producer": "a", "bytes": 8}]}
     (files / "graph.json").write_text(json.dumps(graph))
-    assert main([*PLACE, "-o", "plan.json"]) == 0
+    assert main([*PLACE, "--plan", "plan.json"]) == 0
     capsys.readouterr()
     command = ["check", "plan.json", "--graph", "graph.json", "--cluster", "cluster.json"]
     assert main(command) == 0
@@ -352,7 +352,12 @@ def test_place_for_throughput_speaks_of_times_per_item(files, capsys):
         (["run", "m.onnx", "--", "--runs", "3"], 'after "--" it is no option: write it before'),
         (["run", "m.onnx", "--runs 3"], "write --runs and its value as two words, or --runs=3"),
         (["run", "m.onnx", "--runs"], "argument --runs: expected one argument"),
-        (["run", "m.onnx", "--inputs", "x.npz"], 'did you mean "--input"?'),
+        (["run", "m.onnx", "--inputs", "x.npz"], "arrays are given by --input NAME=FILE.npy"),
+        (["run", "m.onnx", "--input", "five"], "expected NAME=FILE.npy or sizes"),
+        (["run", "m.onnx", "--input-shapes", "x:[1]"], "by --input NAME=1,3,224,224"),
+        (["run", "m.onnx", "--measure-inputs", "x.npz"], "by --input NAME=FILE.npy"),
+        (["place", "m.onnx", "--solution", "s.json"], "-o FILE writes the solution"),
+        (["compile", "m.onnx", "--progress"], "-q hides it, and -v shows details"),
         (["run", "m.onnx", "--bach", "3"], 'did you mean "--batch"?'),
     ],
 )

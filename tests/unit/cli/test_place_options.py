@@ -106,8 +106,8 @@ def test_no_more_memory_is_used_than_is_allowed(files, capsys):
 
 
 def test_a_saved_plan_is_replayed_without_solving(files, capsys):
-    first = placed(capsys, "--solver", "heft", "-o", "plan.json")
-    again = placed(capsys, "--plan-in", "plan.json", "-o", "again.json")
+    first = placed(capsys, "--solver", "heft", "--plan", "plan.json")
+    again = placed(capsys, "--plan-in", "plan.json", "--plan", "again.json")
     assert (again["solver"], again["objective_ns"]) == ("plan_in", first["objective_ns"])
     assert again["placement"] == first["placement"]
     one, two = (json.loads(Path(name).read_text()) for name in ("plan.json", "again.json"))
@@ -115,7 +115,7 @@ def test_a_saved_plan_is_replayed_without_solving(files, capsys):
 
 
 def test_a_plan_is_replayed_under_other_pins_and_limits_as_long_as_it_keeps_them(files, capsys):
-    placement = placed(capsys, "-o", "plan.json")["placement"]
+    placement = placed(capsys, "--plan", "plan.json")["placement"]
     kept = ["--pin", f"a={placement['a']}", "--max-memory", "gpu0=4MiB"]
     assert placed(capsys, "--plan-in", "plan.json", *kept)["placement"] == placement
     other = next(name for name in DEVICES if name != placement["a"])
@@ -124,7 +124,7 @@ def test_a_plan_is_replayed_under_other_pins_and_limits_as_long_as_it_keeps_them
 
 
 def test_a_replayed_plan_is_judged_by_the_objective(files, capsys):
-    placed(capsys, "--pin", "*=gpu0", "-o", "plan.json")
+    placed(capsys, "--pin", "*=gpu0", "--plan", "plan.json")
     found = placed(capsys, "--plan-in", "plan.json", "--objective", "throughput")
     assert (found["objective"], found["objective_ns"], found["objective_bound_ns"]) == (
         "throughput",
@@ -143,7 +143,7 @@ def test_a_replayed_plan_is_judged_by_the_objective(files, capsys):
 def test_the_plan_of_another_graph_is_refused_by_its_first_difference(
     files, capsys, names, message
 ):
-    placed(capsys, "-o", "plan.json")
+    placed(capsys, "--plan", "plan.json")
     other = graph(names)
     other["tasks"][0]["weight_bytes"] = "2 MiB"
     Path("graph.json").write_text(json.dumps(other))
@@ -164,7 +164,7 @@ def test_several_items_are_compared_with_several_on_one_device(files, capsys):
 
 def test_a_plan_of_several_items_is_not_judged_as_a_steady_state_of_one(files, capsys):
     # Loads of single runs would be its number, and prices of single runs its bound.
-    placed(capsys, "--items", "2", "--solver", "bheft", "-o", "plan.json")
+    placed(capsys, "--items", "2", "--solver", "bheft", "--plan", "plan.json")
     text = refused(capsys, "--plan-in", "plan.json", "--objective", "throughput")
     assert "the plan is for 2 items: no solver chooses batches for a steady state" in text
 
@@ -205,7 +205,7 @@ def test_an_engine_is_chosen_by_name(files, capsys, engine):
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(files, capsys, options, message):
     if "plan.json" in options:
-        placed(capsys, "-o", "plan.json")
+        placed(capsys, "--plan", "plan.json")
     assert message in refused(capsys, *options)
 
 

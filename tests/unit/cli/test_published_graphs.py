@@ -36,7 +36,7 @@ def test_a_published_graph_is_placed_on_its_own_devices(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, value)
-    assert main([*PLACE, "--graph", "graph.json", "--solution", "s.json"]) == 0
+    assert main([*PLACE, "--graph", "graph.json", "-o", "s.json"]) == 0
     found, published = load_solution("s.json"), load_published("graph.json")
     assert published is not None
     assert [device.name for device in found.cluster.devices] == devices
@@ -54,14 +54,14 @@ def test_throughput_is_that_of_the_loads_of_the_paper(tmp_path: Path) -> None:
     steady = load_published(path, is_steady=True)
     assert steady is not None and {d.copy_engines for d in steady.cluster.devices[:2]} == {0}
     arguments = ["place", "--graph", str(path), "--objective", "throughput", "--budget", "2"]
-    assert main([*arguments, "--solution", str(tmp_path / "s.json")]) == 0
+    assert main([*arguments, "-o", str(tmp_path / "s.json")]) == 0
     assert load_solution(tmp_path / "s.json").cluster == steady.cluster
 
 
 def test_devices_may_be_left_out(tmp_path: Path) -> None:
     path = write(tmp_path, MOIRAI | {"device_memory": [100.0, 100.0]})
     arguments = [*PLACE, "--graph", str(path), "--exclude", "device0"]
-    assert main([*arguments, "--solution", str(tmp_path / "s.json")]) == 0
+    assert main([*arguments, "-o", str(tmp_path / "s.json")]) == 0
     found = load_solution(tmp_path / "s.json")
     assert set(found.devices_used) == {"device1"}
 
@@ -115,7 +115,7 @@ def test_other_commands_say_how_a_published_graph_is_opened(
     value: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path, value)
-    with pytest.raises(GraphError, match=f"in the form of {published_form(value)}.*--solution"):
+    with pytest.raises(GraphError, match=f"in the form of {published_form(value)}.*-o "):
         load_graph(path)
     assert main(["check", str(path)]) == 4
     assert f"in the form of {published_form(value)}" in capsys.readouterr().err

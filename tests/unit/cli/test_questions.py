@@ -92,12 +92,12 @@ def test_place_writes_a_solution_that_can_be_asked(
     Path("cluster.json").write_text(json.dumps(cluster))
     Path("graph.json").write_text(json.dumps(graph | {"outputs": ["a.0", "b.0"]}))
     problem = ["--graph", "graph.json", "--cluster", "cluster.json"]
-    place = ["place", *problem, "--solver", "heft", "--solution", "s.json", "-o", "plan.json"]
+    place = ["place", *problem, "--solver", "heft", "-o", "s.json", "--plan", "plan.json"]
     said(capsys, *place)
     text = said(capsys, "explain", "s.json", "--op", "b")
     # The plan alone needs what it refers to, and then says the same.
     assert main(["explain", "plan.json", "--op", "b"]) != 0
-    assert "place ... --solution FILE" in capsys.readouterr().err
+    assert "place ... -o FILE" in capsys.readouterr().err
     assert said(capsys, "explain", "plan.json", "--op", "b", *problem) == text
     assert main(["explain", "s.json", "--op", "b", *problem]) != 0
     assert "--graph, --cluster are for plan files" in capsys.readouterr().err

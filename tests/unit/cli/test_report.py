@@ -94,7 +94,7 @@ def test_place_writes_the_page_of_its_plan(solution: Solution) -> None:
         (["graph.json"], "expected a plan, a solution or a compiled model, got a graph file"),
         (["solution.json", "--graph", "graph.json"], "--graph is for plan files"),
         (["solution.json", "--measure", "3"], "--measure runs a compiled model"),
-        (["solution.json", "--inputs", "x.npz"], "give --measure too"),
+        (["solution.json", "--input", "x=1,2"], "--input is for models, and this is none"),
         (["missing.so"], "cannot be read"),
         (["solution.json", "-o", "nowhere/page.html"], "'nowhere' does not exist"),
     ],

@@ -16,8 +16,8 @@ from heteroplace.cli.machine.profile_extras import (
     estimate_batch,
     interference_notes,
 )
-from heteroplace.cli.models.input_shapes import as_options, read_shapes
-from heteroplace.cli.profile_command import Extras
+from heteroplace.cli.models.input_shapes import INPUT_OPTION, as_options
+from heteroplace.cli.profile_command import Extras, GivenInputs
 from heteroplace.costs.prediction.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
 from heteroplace.frontends import frontend_of
@@ -44,6 +44,7 @@ def profile_model(
     options: ProfileOptions,
     remotes: Sequence[RemoteHost],
     extras: Extras,
+    given: GivenInputs,
 ) -> ModelProfile:
     """Import, optimise and cut a model, and measure its kernels on the devices of a cluster.
 
@@ -59,6 +60,8 @@ def profile_model(
         Where the devices of other hosts are.
     extras
         What else is found out.
+    given
+        Inputs of the model.
 
     Raises
     ------
@@ -80,13 +83,12 @@ def profile_model(
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     log = StageLog.of(options.progress)
     options = replace(options, skips_absent=extras.predicts_absent)
-    given = read_shapes(extras.input_shapes)
     log.say(f"Reading {path}")
-    with as_options():
-        imported = frontend_of(path).import_file(path, shapes=given)
+    with as_options(INPUT_OPTION):
+        imported = frontend_of(path).import_file(path, shapes=given.shapes, values=given.values)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         network = pipeline.prepare(imported.mod, imported.params, log)
-        network = network.with_examples(read_examples(extras.inputs))
+        network = network.with_examples(read_examples(given.arrays))
         log.say("Optimising kernels")
         hosts = [remote.host for remote in remotes]
         network_only = CompiledNetwork.of(network)
@@ -125,6 +127,7 @@ def profile_over_hosts(
     options: ProfileOptions,
     extras: Extras,
     ranks: Ranks,
+    given: GivenInputs,
 ) -> ModelProfile:
     """Measure a model on all hosts of a cluster, rank i on `cluster.hosts[i]`; all ranks.
 
@@ -144,7 +147,7 @@ def profile_over_hosts(
     check_ranks(cluster, ranks)
 
     def profile(part: Cluster, chosen: ProfileOptions) -> ModelProfile:
-        return profile_model(path, part, chosen, (), extras)
+        return profile_model(path, part, chosen, (), extras, given)
 
     joined: ModelProfile = host_transport().profile_hosts(cluster, ranks, options, profile)
     return joined

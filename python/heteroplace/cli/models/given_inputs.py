@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,53 +19,115 @@ import numpy as np
 from heteroplace.cli.models.model_arrays import Arrays
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.frontends import frontend_of
-from heteroplace.options import key_value, named_pairs
+from heteroplace.options import Argument, count, key_value, named_pairs
 from heteroplace.run.array_files import read_array
+
+_SIZES = r"-?[0-9]+(,-?[0-9]+)*"
 
 
 @dataclass(frozen=True)
 class InputSizes:
     """Sizes and values of a model's inputs that its file leaves free."""
 
-    shapes: str | None = None
-    """As tvmc has them: "x:[1,3,224,224] y:[1,8]"."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Sizes that the command line gives, by input."""
     batch: int | None = None
     """Rows of those whose first size is free."""
     of_arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Shapes that arrays have, by input; `shapes` goes first. -1: rows, by `batch`."""
+    """Shapes that arrays have, by input. -1: rows, by `batch`."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values, as lists or numbers, of inputs that become constants."""
     command: str = "run"
     """The subcommand that was called."""
 
 
-def input_sizes(arguments: argparse.Namespace) -> InputSizes:
-    """Return what --input-shapes, --batch and --fix say."""
-    values = named_pairs("--fix", arguments.fix)
-    return InputSizes(
-        arguments.input_shapes, arguments.batch, values=values, command=arguments.command
+def add_input(parser: argparse._ActionsContainer, arrays: str) -> None:
+    """Add --input; `arrays` says what the command does with them."""
+    parser.add_argument(
+        "--input",
+        metavar="NAME=FILE.npy|N,N",
+        type=Argument(_input),
+        action="append",
+        default=[],
+        help=f"an array for an input, {arrays}; or the sizes of an input that the model leaves "
+        "open, as x=1,3,224,224; may be repeated",
     )
 
 
-def sizes_of_run(model: Path, given: Arrays, arguments: argparse.Namespace) -> InputSizes:
-    """Return what the options of `run` say, and what the arrays for its inputs fix.
+def add_input_sizes(parser: argparse.ArgumentParser, arrays: str = "to measure with") -> None:
+    """Add --input, --batch and --fix."""
+    add_input(parser, arrays)
+    parser.add_argument(
+        "--batch",
+        type=count,
+        metavar="N",
+        help="rows of the inputs whose first size the model leaves open",
+    )
+    parser.add_argument(
+        "--fix",
+        metavar="NAME=VALUE",
+        type=Argument(fixed_value),
+        action="append",
+        default=[],
+        help="make an input a constant: a number, [1,2] or a file .npy; may be repeated. It is no "
+        "input of the compiled model, and branches that it decides are chosen now",
+    )
+
+
+def _input(text: str) -> tuple[str, str | tuple[int, ...]]:
+    """Read NAME=FILE.npy or NAME=N,N of --input."""
+    expected = "NAME=FILE.npy or sizes, such as 'x=x.npy' or 'x=1,3,224,224'"
+    name, value = key_value(expected, at_first=True)(text)
+    if re.fullmatch(_SIZES, value) is None:
+        return name, value
+    return name, tuple(map(int, value.split(",")))
+
+
+def input_arrays(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Read the arrays of --input, by input.
+
+    Raises
+    ------
+    HeteroPlaceError
+        An input is given twice, or a file cannot be read.
+    """
+    given = named_pairs("--input", arguments.input)
+    return {name: read_array(value) for name, value in given.items() if isinstance(value, str)}
+
+
+def input_shapes(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of --input, by input."""
+    given = named_pairs("--input", arguments.input)
+    return {name: value for name, value in given.items() if not isinstance(value, str)}
+
+
+def input_sizes(model: Path, arrays: Arrays, arguments: argparse.Namespace) -> InputSizes:
+    """Return what --input, --batch and --fix say, and what the arrays for inputs fix.
 
     Raises
     ------
     HeteroPlaceError
         An input is fixed to a value, and given another array.
     """
-    sizes = input_sizes(arguments)
+    values = named_pairs("--fix", arguments.fix)
+    shapes = input_shapes(arguments)
+    sizes = InputSizes(shapes, arguments.batch, values=values, command=arguments.command)
     for name, value in sizes.values.items():
-        if name in given and not np.array_equal(given[name], value):
+        if name in arrays and not np.array_equal(arrays[name], value):
             raise HeteroPlaceError(
                 f"input {name!r} is fixed to {value} by --fix, and --input gives another value; "
                 f"leave one of both out"
             )
-    if not given:
+    if not arrays:
         return sizes
-    shapes, values = frontend_of(model).fixed_by_arrays(model, given, sizes.batch)
-    return replace(sizes, of_arrays=shapes, values={**values, **sizes.values})
+    of_arrays, fixed = frontend_of(model).fixed_by_arrays(model, arrays, sizes.batch)
+    return replace(sizes, of_arrays=of_arrays, values={**fixed, **sizes.values})
+
+
+def measured_inputs(arrays: Arrays, sizes: InputSizes) -> dict[str, Any]:
+    """Return the option `inputs` of a placement: the arrays that costs are measured with."""
+    left = left_inputs(arrays, sizes)
+    return {"inputs": left} if left else {}
 
 
 def left_inputs(given: Arrays, sizes: InputSizes) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.models.given_inputs import InputSizes
-from heteroplace.cli.models.input_shapes import as_options, read_shapes
+from heteroplace.cli.models.input_shapes import INPUT_OPTION, as_options
 from heteroplace.cli.models.model_cache import MODEL, About, Digests, digest_of
 from heteroplace.errors import FrontendError
 from heteroplace.frontends import Imported, frontend_of
@@ -40,11 +40,11 @@ def import_file(path: Path, sizes: InputSizes, say: Say) -> Imported:
     Raises
     ------
     FrontendError
-        The file cannot be read, or `sizes.shapes` is no text of shapes.
+        The file cannot be read, or sizes are missing or wrong.
     """
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     shapes = _given_shapes(sizes)
-    with as_options("--batch N"):
+    with as_options(INPUT_OPTION, "--batch N"):
         return import_model(
             frontend_of(path),
             path,
@@ -56,7 +56,7 @@ def import_file(path: Path, sizes: InputSizes, say: Say) -> Imported:
 
 
 def _given_shapes(sizes: InputSizes) -> dict[str, tuple[int, ...]]:
-    shapes = {**sizes.of_arrays, **read_shapes(sizes.shapes)}
+    shapes = {**sizes.of_arrays, **sizes.shapes}
     return {name: shape for name, shape in shapes.items() if name not in sizes.values}
 
 
@@ -86,16 +86,14 @@ def _free_sizes_text(path: Path, free: Mapping[str, tuple[int | str, ...]], comm
     listed_inputs = ", ".join(
         f"{name} [{','.join(map(str, shape))}]" for name, shape in free.items()
     )
-    example = " ".join(
-        f"{name}:[{','.join(str(_usual_size(shape, axis)) for axis in range(len(shape)))}]"
-        for name, shape in free.items()
-    )
-    line = shlex.join(["heteroplace", command, str(path), "--input-shapes", example])
-    first = next(iter(free))
-    array = f", or give an array by --input {first}=FILE.npy" if command == "run" else ""
+    words = ["heteroplace", command, str(path)]
+    for name, shape in free.items():
+        sizes = ",".join(str(_usual_size(shape, axis)) for axis in range(len(shape)))
+        words += ["--input", f"{name}={sizes}"]
+    line, first = shlex.join(words), next(iter(free))
     return (
         f"{path}: the model leaves sizes of its inputs open: {listed_inputs}. Run this command "
-        f"with the sizes of your data{array}:\n  {line}"
+        f"with the sizes of your data, or give an array by --input {first}=FILE.npy:\n  {line}"
     )
 
 

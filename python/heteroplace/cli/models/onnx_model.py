@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from heteroplace.cli.models.given_inputs import fixed_value
 from heteroplace.cli.shared import add_written
 from heteroplace.errors import FrontendError
 from heteroplace.files.no_file import why_no_file
 from heteroplace.frontends import frontend_of
 from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
-from heteroplace.options import Argument, count
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.report.tables import cost_sources_line, device_table, placement_table
@@ -38,31 +36,6 @@ def add_annotation_options(parser: argparse.ArgumentParser, *, writes: bool) -> 
             metavar="FILE.onnx",
             help="write the model with the device of each node, which Netron shows",
         )
-
-
-def add_input_sizes(parser: argparse.ArgumentParser) -> None:
-    """Add --input-shapes, --batch and --fix."""
-    parser.add_argument(
-        "--input-shapes",
-        metavar="NAME:[N,N] ...",
-        help='sizes of inputs that the model leaves open, as "x:[1,3,224,224] y:[1,8]"; with '
-        "--batch a first one may be -1",
-    )
-    parser.add_argument(
-        "--batch",
-        type=count,
-        metavar="N",
-        help="rows of the inputs whose first size the model leaves open",
-    )
-    parser.add_argument(
-        "--fix",
-        metavar="NAME=VALUE",
-        type=Argument(fixed_value),
-        action="append",
-        default=[],
-        help="make an input a constant: a number, [1,2] or a file .npy; may be repeated. It is no "
-        "input of the compiled model, and branches that it decides are chosen now",
-    )
 
 
 def check_model(path: Path) -> None:

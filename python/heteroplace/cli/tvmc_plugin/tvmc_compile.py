@@ -18,7 +18,7 @@ from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transf
 
 import heteroplace
 from heteroplace import pipeline
-from heteroplace.cli.models.input_shapes import as_options, plain_shapes
+from heteroplace.cli.models.input_shapes import TVMC_OPTION, as_options, plain_shapes
 from heteroplace.cli.models.onnx_model import solution_text
 from heteroplace.cli.shared import check_writable
 from heteroplace.cli.tvmc_plugin import tvmc_options
@@ -210,7 +210,7 @@ def load_model(
 def _load_onnx(
     path: str, input_shapes: Mapping[str, Sequence[int]] | None
 ) -> tuple[tvm.IRModule, Mapping[str, tvm.nd.NDArray]]:
-    with as_options():
+    with as_options(TVMC_OPTION):
         imported = frontend_of(path).import_file(Path(path), shapes=plain_shapes(input_shapes))
     print("\n  ".join((f"imported {path}", *imported.report)), flush=True)
     return imported.mod, imported.params

@@ -46,7 +46,7 @@ def published_advice(form: str, path: str) -> str:
     """Return what to do with a published task graph where another file is expected."""
     return (
         f"{path}: is a task graph in the form of {form}, with devices of its own; `heteroplace "
-        f"place --graph {path} --solution solution.json` places it, and writes all that other "
+        f"place --graph {path} -o solution.json` places it, and writes all that other "
         f"commands take"
     )
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from heteroplace.cli.models.given_inputs import add_input, input_arrays, input_shapes
 from heteroplace.cli.models.onnx_model import check_importer, check_model_file
 from heteroplace.cli.shared import (
     Parsers,
@@ -57,11 +58,7 @@ def add_commands(commands: Parsers) -> None:
         action="store_true",
         help=f"plan a step of training, not inference (--optimizer; default: {_OPTIMIZER})",
     )
-    parser.add_argument(
-        "--input-shapes",
-        metavar="NAME:[N,N] ...",
-        help="sizes of inputs that the model leaves open; a free first one is one row of the batch",
-    )
+    add_input(parser, "whose sizes count; a free first one is one row of the batch")
     parser.add_argument(
         "--top", type=count, default=_TOP, metavar="N", help=f"rows of the table; default: {_TOP}"
     )
@@ -84,6 +81,8 @@ def run(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     check_model_file(model)
     check_writable(arguments.output, arguments.csv)
+    arrays = input_arrays(arguments)
+    shapes = {name: array.shape for name, array in arrays.items()} | input_shapes(arguments)
     cluster = open_cluster(arguments.cluster)
     check_importer(model)
     sharder, table = importlib.import_module(_SHARDER), importlib.import_module(_TABLE)
@@ -92,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
             model,
             cluster,
             replace(options, progress=log),
-            shapes=arguments.input_shapes,
+            shapes=shapes,
             csv=None if arguments.csv is None else Path(arguments.csv),
         )
     if arguments.output:

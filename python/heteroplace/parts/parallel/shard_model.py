@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tvm
 
-from heteroplace.cli.models.input_shapes import Shapes, as_options, read_shapes
+from heteroplace.cli.models.input_shapes import INPUT_OPTION, TVMC_OPTION, Shapes, as_options
 from heteroplace.files.sharding import ShardingRecord
 from heteroplace.frontends import frontend_of, has_free_batch
 from heteroplace.model.cluster import Cluster
@@ -38,7 +38,7 @@ def shard_file(
     cluster: Cluster,
     options: ShardOptions,
     *,
-    shapes: str | None = None,
+    shapes: Shapes,
     csv: Path | None = None,
 ) -> Found:
     """Import a model, simulate its degrees, plan the best, and run some of them.
@@ -46,7 +46,7 @@ def shard_file(
     Parameters
     ----------
     shapes
-        Sizes of inputs as tvmc has them: "x:[1,3,224,224] y:[1,8]".
+        Sizes of inputs that the model leaves open.
     csv
         A table of rows, in which those that are known are.
 
@@ -61,7 +61,7 @@ def shard_file(
     """
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        source = import_source(path, options, read_shapes(shapes))
+        source = import_source(path, options, shapes, INPUT_OPTION)
         grid = search_degrees(source, cluster, options, csv)
     untrained: tuple[str, ...] = ()
     if options.is_training:
@@ -70,8 +70,13 @@ def shard_file(
     return Found(grid, untrained)
 
 
-def import_source(path: Path, options: ShardOptions, shapes: Shapes) -> ModelSource:
+def import_source(path: Path, options: ShardOptions, shapes: Shapes, option: str) -> ModelSource:
     """Import an ONNX model; for any number of rows where its inputs leave that open.
+
+    Parameters
+    ----------
+    option
+        How the command takes sizes, for messages.
 
     Raises
     ------
@@ -83,7 +88,7 @@ def import_source(path: Path, options: ShardOptions, shapes: Shapes) -> ModelSou
     options.say(f"Reading {path}")
     frontend = frontend_of(path)
     is_free = has_free_batch(frontend.free_sizes(path, shapes))
-    with as_options():
+    with as_options(option):
         imported = frontend.import_file(
             path, shapes=shapes, is_any_batch=is_free, keeps_weights=options.is_training
         )
@@ -103,4 +108,6 @@ def replay_file(path: Path, record: ShardingRecord, where: str, shapes: Shapes) 
     HeteroPlaceError
         As `import_source` and `replayed_model`.
     """
-    return replayed_model(import_source(path, options_of(record), shapes), record, where)
+    return replayed_model(
+        import_source(path, options_of(record), shapes, TVMC_OPTION), record, where
+    )

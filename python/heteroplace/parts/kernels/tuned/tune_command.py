@@ -11,12 +11,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from heteroplace.cli.models.given_inputs import input_sizes
-from heteroplace.cli.models.onnx_model import (
-    BUILDER,
-    add_input_sizes,
-    check_model,
-)
+from heteroplace.cli.models.given_inputs import add_input_sizes, input_arrays, input_sizes
+from heteroplace.cli.models.onnx_model import BUILDER, check_model
 from heteroplace.cli.shared import (
     Parsers,
     add_cluster,
@@ -56,7 +52,7 @@ def add_commands(commands: Parsers) -> None:
         help="time of the search, such as 30s, 10m or 1h (default: 10m); the model is measured "
         "before and after it",
     )
-    add_input_sizes(parser)
+    add_input_sizes(parser, "whose sizes count")
     add_store(parser)
     add_json(parser)
 
@@ -71,6 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     model = Path(arguments.model)
     check_model(model)
+    sizes = input_sizes(model, input_arrays(arguments), arguments)
     cluster = open_cluster(arguments.cluster)
     builder = importlib.import_module(BUILDER)
     display = progress_display(arguments)
@@ -84,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
     with display:
         report = builder.tune_model(
             model,
-            input_sizes(arguments),
+            sizes,
             cluster,
             StageLog(display=display),
             budget=arguments.budget,
