@@ -8,6 +8,7 @@ import importlib
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +35,6 @@ from heteroplace.cli.shared import (
     add_written,
     check_writable,
     given_flags,
-    print_json,
     progress_display,
     show,
 )
@@ -283,9 +283,22 @@ def _finish(
         plan = replace(plan, reasons=tuple(map(reason, range(len(graph.tasks)))))
     solution = solution_of(problem, replace(result, plan=plan), options.objective, timeline)
     _write_files(arguments, solution, record)
-    if arguments.json:
-        print_json(_to_json(solution, result))
-        return
+    show(
+        arguments,
+        lambda: _to_json(solution, result),
+        lambda: _to_text(problem, solution, result, reason),
+    )
+
+
+def _to_text(
+    problem: Problem, solution: Solution, result: SolveResult, reason: Callable[[int], str]
+) -> str:
+    graph, cluster, plan, timeline = (
+        problem.graph,
+        problem.cluster,
+        solution.plan,
+        solution.timeline,
+    )
     tables = (
         notes_text(solution),
         placement_table(graph, cluster, plan, timeline, reason=reason),
@@ -296,7 +309,7 @@ def _finish(
         else "",
         _summary(solution, result),
     )
-    print("\n\n".join(table for table in tables if table))
+    return "\n\n".join(table for table in tables if table)
 
 
 def _summary(solution: Solution, result: SolveResult) -> str:

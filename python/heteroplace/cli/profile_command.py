@@ -37,6 +37,7 @@ from heteroplace.files.graph_file import save_graph
 from heteroplace.frontends import frontend_of
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.demands import layers_of
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, duration, from_arguments, option
 from heteroplace.place_options import STORE_ON
@@ -343,6 +344,7 @@ def _to_json(model_profile: Any, cluster: Cluster) -> dict[str, object]:
         "estimated_peak_bytes": dict(model_profile.estimated_peak_bytes),
         "sources": model_profile.sources(),
         "conditions": _conditions(model_profile.measurements),
+        "layers": {task.name: list(layers_of(task)) for task in model_profile.graph.tasks},
         "tasks": {
             task.name: {
                 device.name: {"ns": cost.ns, "spread_ns": cost.spread_ns}

@@ -13,7 +13,6 @@ from heteroplace.cli.shared import (
     add_json,
     add_output_file,
     check_writable,
-    print_json,
     progress_display,
     show,
     written_text,
@@ -21,6 +20,7 @@ from heteroplace.cli.shared import (
 from heteroplace.command_parser import ASK
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.answers import WhatIf
+from heteroplace.model.demands import layers_of
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.options import (
@@ -138,15 +138,21 @@ def run_explain(arguments: argparse.Namespace) -> None:
     """Print what there is to say about every task that is meant."""
     solution = read_solution(arguments.plan, arguments)
     op = longest_task(solution) if arguments.op is None else arguments.op
-    if arguments.json:
-        print_json(list(map(asdict, solution.explain(op))))
-        return
+    show(
+        arguments,
+        lambda: {"tasks": list(map(asdict, solution.explain(op)))},
+        lambda: _explanation(solution, op),
+    )
+
+
+def _explanation(solution: Solution, op: str) -> str:
     tasks = find_tasks(solution.graph, op)
     shown, rest = tasks[:_MAX_ANSWERS], tasks[_MAX_ANSWERS:]
-    print("\n\n".join(map(str, explain_tasks(solution, shown))))
-    if rest:
-        names = ", ".join(solution.graph.tasks[task].name for task in rest[:_MAX_ANSWERS])
-        print(f"\n... and {len(rest)} more tasks: {names}")
+    text = "\n\n".join(map(str, explain_tasks(solution, shown)))
+    if not rest:
+        return text
+    names = ", ".join(solution.graph.tasks[task].name for task in rest[:_MAX_ANSWERS])
+    return f"{text}\n\n... and {len(rest)} more tasks: {names}"
 
 
 def longest_task(solution: Solution) -> str:
@@ -238,5 +244,6 @@ def _what_if_json(answer: WhatIf) -> dict[str, object]:
                 task.name: [solved.cluster.devices[device].name for device in devices[index]]
                 for index, task in enumerate(solved.graph.tasks)
             },
+            "layers": {task.name: list(layers_of(task)) for task in solved.graph.tasks},
         }
     return value

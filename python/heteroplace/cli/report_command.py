@@ -8,9 +8,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import webbrowser
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import heteroplace
+from heteroplace.cli.environment import times_json
 from heteroplace.cli.models.given_inputs import input_arrays
 from heteroplace.cli.models.model_arrays import make_inputs
 from heteroplace.cli.models.onnx_model import solution_json
@@ -114,7 +117,12 @@ def _beside(file: str) -> str:
     return str(Path(file).with_suffix(".html"))
 
 
-def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None:
+def _say(
+    arguments: argparse.Namespace,
+    solution: Solution,
+    output: str,
+    measured: Mapping[str, object] = MappingProxyType({}),
+) -> None:
     size, headline = Path(output).stat().st_size, solution_headline(solution)
     written = f"report: {output} ({size / 1e6:.2f} MB){'' if arguments.open else _OPEN_IT}"
     show(
@@ -125,6 +133,7 @@ def _say(arguments: argparse.Namespace, solution: Solution, output: str) -> None
             "headline": headline,
             "notes": solution_notes(solution),
             "solution": solution_json(solution),
+            **measured,
         },
         lambda: "\n".join(filter(None, (headline, notes_text(solution), written))),
     )
@@ -146,14 +155,14 @@ def _measure(arguments: argparse.Namespace, file: str, output: str, command: str
         log.say("Measuring")
         executor.run(make_inputs(executor.inputs, given, {}, seed=0))
         peaks = measured_peaks(executor.solution)
-        executor.report(
+        times_ns = executor.report(
             output,
             num_runs=arguments.measure,
             peak_flops=peaks,
             command=command,
             file=arguments.file,
         )
-    _say(arguments, executor.solution, output)
+    _say(arguments, executor.solution, output, {"measured_ns": times_json(times_ns)})
 
 
 def _command(arguments: argparse.Namespace, output: str) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 from collections.abc import Iterator
 from dataclasses import asdict
 
-import heteroplace
+from heteroplace.cli.environment import times_json
 from heteroplace.cli.models.cached_model import Program
 from heteroplace.cli.models.model_arrays import numbers_of
 from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.cli.run_file import Ran
 from heteroplace.cli.shared import plural
-from heteroplace.control_groups import processor_name
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
@@ -46,26 +43,13 @@ def result_text(program: Program, ran: Ran, batch: int | None) -> str:
 
 
 def result_json(program: Program, ran: Ran, batch: int | None) -> dict[str, object]:
-    """Return what `result_text` says, and versions and processor, for --json."""
+    """Return what `result_text` says, for --json."""
     times = ran.times_ns
     return {
         "file": str(program.path),
         "origin": program.origin,
-        "versions": {
-            "heteroplace": heteroplace.__version__,
-            "tvm": _tvm_version(),
-            "python": platform.python_version(),
-        },
-        "processor": processor_name(),
         "notes": list(_notes(program, ran)),
-        "measured_ns": {
-            "median": quantile(times, 0.5),
-            "p90": quantile(times, 0.9),
-            "p99": quantile(times, 0.99),
-            "min": times[0],
-            "max": times[-1],
-            "runs": len(times),
-        },
+        "measured_ns": times_json(times),
         "items_per_second": (batch or 1) * _NS_PER_S / quantile(times, 0.5),
         "others_cores": ran.others_cores,
         "compared": [asdict(time) for time in ran.peer_times],
@@ -75,14 +59,6 @@ def result_json(program: Program, ran: Ran, batch: int | None) -> dict[str, obje
             for name, value in ran.outputs.items()
         },
     }
-
-
-def _tvm_version() -> str | None:
-    """The version of the installed TVM, which runs compiled models; it is not loaded for that."""
-    try:
-        return importlib.metadata.version("apache-tvm")
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _notes(program: Program, ran: Ran) -> Iterator[str]:

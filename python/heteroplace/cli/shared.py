@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from heteroplace.cli.environment import environment_json
 from heteroplace.command_parser import MORE, VERBOSE_FLAGS, VERBOSE_HELP, CommandParser
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import HeteroPlaceError
@@ -151,9 +152,12 @@ def progress_of(arguments: argparse.Namespace) -> Iterator[StageLog]:
 def show(
     arguments: argparse.Namespace, value: Callable[[], object], text: Callable[[], str]
 ) -> None:
-    """Print what a command found out: with --json a value, else a text."""
+    """Print the result of a command: a text, or with --json a value and the environment."""
     if arguments.json:
-        print_json(value())
+        result = value()
+        if isinstance(result, dict):
+            result |= environment_json()
+        print_json(result)
     else:
         print(text())
 

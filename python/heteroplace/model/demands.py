@@ -224,18 +224,19 @@ def layers_of(task: Task) -> tuple[str, ...]:
 
 def _longest(name: str, layers: Mapping[str, str]) -> str | None:
     """The longest key that stands for a name; None: there is none."""
-    keys = [key for key in layers if _stands_for(key, name)]
+    keys = [key for key in layers if stands_for_layer(key, name)]
     return max(keys, key=len, default=None)
 
 
-def _stands_for(key: str, name: str) -> bool:
+def stands_for_layer(key: str, name: str) -> bool:
+    """Say whether a key of a map of layers means a layer: it is its name, or one above it."""
     return not key or name == key or name.startswith((f"{key}.", f"{key}/"))
 
 
 def _is_hidden(key: str, layers: Mapping[str, str], graph: TaskGraph) -> bool:
     """Whether a key stands for something, of which longer ones, or tasks, say more."""
     names = (name for task in graph.tasks for name in (task.name, *layers_of(task)))
-    return any(_stands_for(key, name) for name in names)
+    return any(stands_for_layer(key, name) for name in names)
 
 
 def with_max_memory(cluster: Cluster, max_memory: Mapping[str, str | int]) -> Cluster:

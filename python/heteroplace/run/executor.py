@@ -241,7 +241,7 @@ class Executor(RoutedProgram):
         peak_flops: Mapping[str, int] | None = None,
         command: str = "",
         file: str = "",
-    ) -> None:
+    ) -> tuple[int, ...]:
         """Run with clocks; write one HTML page that shows the plan, predicted beside measured.
 
         Parameters
@@ -256,6 +256,11 @@ class Executor(RoutedProgram):
             What makes the page again.
         file
             Name of the model, for the title; "": that of the network.
+
+        Returns
+        -------
+        tuple of int
+            The times of the runs without clocks in ns, ascending.
 
         Raises
         ------
@@ -286,6 +291,7 @@ class Executor(RoutedProgram):
             command=command,
             file=file,
         )
+        return tuple(times_ns)
 
     @property
     def predicted_memory(self) -> tuple[MemoryUse, ...]:

@@ -134,13 +134,9 @@ class Reasons:
     def _speed(self, task: int) -> str:
         device = self._placement[task]
         run = self._native.run_ns[task]
-        own, count = int(run[device]), self._num_allowed[task] - 1
-        others = [other for other in self._ranked(task) if other != device][:_MAX_OTHERS]
-        listed = ", ".join(f"{self._name(other)} {_us(int(run[other]))}" for other in others)
-        if count > len(others):
-            listed += f" and {count - len(others)} more"
-        word = "fastest" if own <= run[others[0]] else "not the fastest"
-        text = f"{word} ({self._name(device)} {_us(own)}, {listed})"
+        other = next(other for other in self._ranked(task) if other != device)
+        word = "fastest" if run[device] <= run[other] else "not the fastest"
+        text = f"{word}: {self._name(other)} takes {_us(int(run[other]))}"
         group = self._problem.graph.tasks[task].together
         return text if group is None else f"with the colocation group {group!r}; {text}"
 

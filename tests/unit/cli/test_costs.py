@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from heteroplace.cli.environment import environment_json
 from heteroplace.cli.main import main
 from heteroplace.costs.store import CostStore
 from heteroplace.files.measurements import date_text
@@ -235,11 +236,12 @@ def test_a_measurement_from_the_future_is_shown_as_such(folder, capsys) -> None:
 
 def test_every_action_prints_json(filled, capsys) -> None:
     counted = {"measurements": 3, "notes": 1}
+    environment = environment_json()
     told = json.loads(run(capsys, "export", "x.json", "--json"))
-    assert told == {"file": "x.json", **counted}
+    assert told == {"file": "x.json", **counted, **environment}
     told = json.loads(run(capsys, "import", "x.json", "--store", "other.sqlite", "--json"))
-    assert told == {"store": "other.sqlite", **counted, "older": 0}
+    assert told == {"store": "other.sqlite", **counted, "older": 0, **environment}
     told = json.loads(run(capsys, "forget", "--all", "--json"))
-    assert told == {"store": "costs.sqlite", **counted, "dry_run": False}
+    assert told == {"store": "costs.sqlite", **counted, "dry_run": False, **environment}
     names = [device["name"] for device in json.loads(run(capsys, "devices", "--json"))]
     assert "A100" in " ".join(names)

@@ -35,7 +35,7 @@ def test_explain_prints_what_python_says(
     solution: Solution, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said(capsys, "explain", "solution.json", "--op", "c") == f"{solution.explain('c')[0]}\n"
-    (told,) = json.loads(said(capsys, "explain", "solution.json", "--op", "c", "--json"))
+    (told,) = json.loads(said(capsys, "explain", "solution.json", "--op", "c", "--json"))["tasks"]
     assert told["devices"] == ["gpu1"]
     assert [choice["change_ns"] for choice in told["choices"]] == [2, 0]
 

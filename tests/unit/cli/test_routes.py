@@ -8,6 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from heteroplace.cli.environment import environment_json
 from heteroplace.cli.main import main
 from heteroplace.files.schemas import FOLDER
 from heteroplace.parts.routing.dynamic.recorded_routes import read_profile
@@ -55,6 +56,7 @@ def test_merged_files_add_up(folder: Path, capsys: pytest.CaptureFixture[str]) -
         "routers": 2,
         "runs": 140,
         "transitions": 1,
+        **environment_json(),
     }
     value = json.loads((folder / "both.json").read_text())
     jsonschema.validate(value, json.loads((FOLDER / "routes.schema.json").read_text()))

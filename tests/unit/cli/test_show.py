@@ -124,6 +124,22 @@ def test_a_solution_is_shown_as_cluster_plan_and_headline(
     assert "used / limit" in text
 
 
+def test_each_reason_is_beside_its_task(
+    solution: Solution, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = tuple(f"reason of {task.name}" for task in solution.graph.tasks)
+    solution = replace(solution, plan=replace(solution.plan, reasons=reasons))
+    solution.save("solution.json")
+    lines = shown(capsys, "solution.json").splitlines()
+    assert not any(line.startswith("reason ") for line in lines)
+    begin = next(i for i, line in enumerate(lines) if line.startswith("task ")) + 1
+    for line, task, reason in zip(
+        lines[begin:], solution.graph.tasks, solution.plan.reasons, strict=False
+    ):
+        assert line.split()[0] == task.name
+        assert line.endswith(reason)
+
+
 def test_a_compiled_model_is_shown_with_its_program_if_asked(
     solution: Solution, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Collective, Plan
 from heteroplace.model.solution import Solution
 from heteroplace.model.step_values import collective_step_ns
+from heteroplace.questions.names import find_tasks
 from heteroplace.solve.moves import moves
 from heteroplace.solve.problem import Problem
 from tests.explicit_plans import explicit_plans
@@ -136,6 +137,19 @@ def test_a_name_may_be_a_layer_an_op_or_a_pattern() -> None:
     assert [answer.task for answer in solution.explain("head.*")] == ["b", "c"]
     assert [answer.task for answer in solution.explain("op")] == list("abcd")
     assert solution.explain("a")[0].layers == ("stem",)
+
+
+def test_a_name_stands_for_all_layers_below_it() -> None:
+    solution = diamond_solution()
+    layers = ("branch0.conv1", "branch0.conv2", "branch01.conv1", "head/fc")
+    tasks = tuple(
+        replace(task, members=(f"{layer}:op",))
+        for task, layer in zip(solution.graph.tasks, layers, strict=True)
+    )
+    graph = replace(solution.graph, tasks=tasks)
+    assert find_tasks(graph, "branch0") == [0, 1]
+    assert find_tasks(graph, "head") == [3]
+    assert find_tasks(graph, "bran") == [0, 1, 2], "else all whose names begin so"
 
 
 def test_an_unknown_name_is_answered_by_the_nearest() -> None:
