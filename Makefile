@@ -125,7 +125,7 @@ $(VENV)/.stamp-peers: $(VENV)/.stamp-saga
 	touch $@
 
 # Nothing is fetched but the packages of the extra `docs`, once. A warning is an error.
-SPHINX = $(BIN)/python -m sphinx --quiet --jobs 2 --fail-on-warning --keep-going \
+SPHINX = $(BIN)/python -m sphinx --jobs 2 --fail-on-warning --keep-going \
          -d build/doctrees -b
 
 docs: setup $(VENV)/.stamp-docs

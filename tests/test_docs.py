@@ -309,3 +309,14 @@ def test_a_tutorial_is_not_recorded_beside_other_programs(
     with pytest.raises(SystemExit, match=r"01_first_placement: other programs use 1\.5 cores"):
         run_tutorials.main(["01_first"])
     assert not list(tmp_path.iterdir())
+
+
+def test_texts_name_one_version_of_each_peer() -> None:
+    texts = [ROOT / "README.md", DOCS / "comparison.md", DOCS / "measured.md"]
+    written = "\n".join(path.read_text() for path in texts)
+    for peer, pattern in (
+        ("onnxruntime", r"(?:onnxruntime|ONNX Runtime \|) ([0-9]+\.[0-9]+)"),
+        ("OpenVINO", r"OpenVINO(?: \|)? ([0-9]+\.[0-9]+)"),
+    ):
+        versions = set(re.findall(pattern, written))
+        assert len(versions) == 1, f"{peer}: {sorted(versions)}"

@@ -11,6 +11,7 @@ import pytest
 from heteroplace.cli.main import command_names, main, make_parser
 from heteroplace.command_parser import COMMAND_GROUPS, leaves, options_of
 from heteroplace.solve.solvers import SOLVERS
+from tests.programs import run_python
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -31,6 +32,23 @@ def test_commands_stand_in_groups_the_first_ones_first(
     assert any(line.startswith("  explain ") for line in lines[ask:])
     listed = [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
     assert sorted(listed) == sorted(command_names())
+
+
+def test_the_version_and_the_help_load_no_large_package() -> None:
+    heavy = "numpy", "scipy", "ortools", "tvm", "onnx", "rich"
+    program = f"""
+import sys
+from heteroplace.cli.main import main
+main(["--version"])
+print([name for name in ({heavy!r}) if name in sys.modules])
+try:
+    main(["--help"])
+except SystemExit:
+    print([name for name in {heavy[1:]!r} if name in sys.modules])
+"""
+    lines = run_python(program).splitlines()
+    assert lines[0].startswith("heteroplace ")
+    assert (lines[1], lines[-1]) == ("[]", "[]")
 
 
 @pytest.mark.parametrize("command", ["run", "compile"])
