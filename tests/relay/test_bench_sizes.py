@@ -93,7 +93,7 @@ def test_networks_that_no_name_matches_are_refused_before_links_are_measured(
     assert ended.value.code == bench.USAGE
     said = capsys.readouterr().err
     assert "--only '^none$' matches no network" in said
-    assert "timing copies" not in said
+    assert "Timing copies" not in said
 
 
 def test_a_folder_without_the_documents_is_refused_before_anything_is_measured(

@@ -57,7 +57,7 @@ def place(cluster: Cluster, **options: Any) -> tuple[Solution, list[str]]:
 
 def measuring(lines: list[str]) -> list[str]:
     """The lines that tell of kernels that are run."""
-    return [line for line in lines if line.startswith("measuring") and "how tasks" not in line]
+    return [line for line in lines if line.startswith("Measuring") and " slow" not in line]
 
 
 @pytest.fixture(scope="module")

@@ -104,9 +104,9 @@ def test_one_memory_has_no_links() -> None:
 def test_progress_is_told() -> None:
     lines: list[str] = []
     measure_links(memories(2), lines.append, BRIEF)
-    assert [line for line in lines if not line.startswith("other programs")] == [
-        "timing copies of up to 16.0 MiB between 2 memories",
-        "timing 2 links against each other",
+    assert [line for line in lines if not line.startswith("Other programs")] == [
+        "Timing copies of up to 16.0 MiB between 2 memories",
+        "Timing 2 links against each other",
     ]
 
 
@@ -127,8 +127,8 @@ class Busy:
     ("others_cores", "told"),
     [
         ([0.05], []),
-        ([1.5, 0.75, 0.0], ["disturb the copies, on 1.5", "disturb the copies, on 0.8"]),
-        ([2.0] * 4, [*["disturb the copies, on 2.0"] * 4, "never rested: the shortest copies"]),
+        ([1.5, 0.75, 0.0], ["used 1.5 cores", "used 0.8 cores"]),
+        ([2.0] * 4, [*["used 2.0 cores"] * 4, "never rested: the shortest copies"]),
     ],
 )
 def test_copies_are_timed_again_until_other_programs_rest(
@@ -137,7 +137,7 @@ def test_copies_are_timed_again_until_other_programs_rest(
     lines: list[str] = []
     monkeypatch.setattr(probe_links, "Usage", Busy(*others_cores))
     report = measure_links(memories(2), lines.append, BRIEF)
-    others = [line for line in lines if line.startswith("other programs")]
+    others = [line for line in lines if line.startswith("Other programs")]
     assert len(others) == len(told)
     assert all(part in line for part, line in zip(told, others, strict=True))
     assert [len(link.handed.samples) for link in report.links] == [len(BRIEF.sizes)] * 2

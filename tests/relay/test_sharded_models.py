@@ -194,7 +194,7 @@ def test_a_plan_of_measured_costs_is_built(options: dict[str, Any]) -> None:
 
 def ran_in_turns(lines: list[str]) -> list[str]:
     (line,) = [line for line in lines if line.endswith(" in turns")]
-    return line.removeprefix("running ").removesuffix(" in turns").split("; ")
+    return line.removeprefix("Running ").removesuffix(" in turns").split("; ")
 
 
 @pytest.mark.costly

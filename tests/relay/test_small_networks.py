@@ -42,9 +42,9 @@ def compiled(monkeypatch) -> list[int]:
     counts: list[int] = []
     compile_kernels = compile_module.compile_kernels
 
-    def noted(kernels: Sequence[Any]) -> Any:
+    def noted(kernels: Sequence[Any], on_kernel: Any = None) -> Any:
         counts.append(len(kernels))
-        return compile_kernels(kernels)
+        return compile_kernels(kernels, on_kernel)
 
     monkeypatch.setattr(compile_module, "compile_kernels", noted)
     return counts
