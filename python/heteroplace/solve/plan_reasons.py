@@ -136,7 +136,7 @@ class Reasons:
         run = self._native.run_ns[task]
         other = next(other for other in self._ranked(task) if other != device)
         word = "fastest" if run[device] <= run[other] else "not the fastest"
-        text = f"{word}: {self._name(other)} takes {_us(int(run[other]))}"
+        text = f"{word} ({self._name(other)} takes {_us(int(run[other]))})"
         group = self._problem.graph.tasks[task].together
         return text if group is None else f"with the colocation group {group!r}; {text}"
 

@@ -267,7 +267,7 @@ def test_explanations_name_constraints_and_speeds() -> None:
     assert reasons[0] == "pinned to gpu1"
     assert reasons[1] == "only device that can run it"
     assert reasons[2] == (
-        "fastest: gpu1 takes 4.0 us; moving it to gpu1 would lengthen the run by 66.7%"
+        "fastest (gpu1 takes 4.0 us); moving it to gpu1 would lengthen the run by 66.7%"
     )
 
 
