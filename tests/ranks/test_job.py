@@ -95,7 +95,8 @@ class _Comm:
 
 def test_an_error_on_one_rank_ends_all(capsys: pytest.CaptureFixture[str]) -> None:
     comm = _Comm()
-    with ended_together(MpiRanks(comm)):
+    # The launcher ends this rank a moment later, so the command must not go on.
+    with pytest.raises(ClusterError, match="no such core"), ended_together(MpiRanks(comm)):
         raise ClusterError("no such core")
     assert comm.aborted == 1
     assert capsys.readouterr().err == "error on rank 1: no such core\n"
