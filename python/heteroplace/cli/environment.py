@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Sequence
-from pathlib import Path
 
 import heteroplace
-from heteroplace.control_groups import read_text
-from heteroplace.machine.cpu import cpu_model
+from heteroplace.control_groups import processor_name
 from heteroplace.stats import quantile
 
 _TVM_PACKAGES = "tvm-relay", "apache-tvm", "tvm"
@@ -24,7 +22,7 @@ def environment_json() -> dict[str, object]:
             "tvm": _tvm_version(),
             "python": platform.python_version(),
         },
-        "processor": cpu_model(read_text(Path("/proc/cpuinfo"))),
+        "processor": processor_name(),
     }
 
 
