@@ -8,9 +8,13 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from docs.newcomer.sandbox import Sandbox
+from heteroplace.tvm_wheel import default_cache_dir
 
 ROOT = Path(__file__).resolve().parent.parent
 _BUILDS = all(importlib.util.find_spec(name) for name in ("scikit_build_core", "nanobind"))
@@ -34,38 +38,46 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Newcomer:
-    """An environment that has the wheel and nothing else, and a folder that is no checkout."""
+    """An empty home with an environment that has the wheel and nothing else, and no checkout."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-        kept = {name: value for name, value in os.environ.items() if "PYTHON" not in name}
-        programs = f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        self._environment = {
-            **kept,
-            "PATH": programs,
-            "HETEROPLACE_COSTS": str(folder / "costs.sqlite"),
-        }
+        self._sandbox = Sandbox(folder, in_chroot=False, bound=[])
+        self.home, self.folder = self._sandbox.home, self._sandbox.home / "work"
+        self.types(f"{sys.executable} -m venv {self._sandbox.environment}")
 
     def types(self, command: str, code: int = 0) -> str:
         """Return what a command prints; it must end with that exit code."""
-        done = subprocess.run(
-            command.split(),
-            cwd=self.folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
-        return done.stdout + done.stderr if code else done.stdout
+        done = self._sandbox.types(command, self.folder)
+        assert done.code == code, f"{command}\n{done.printed}"
+        return done.printed
+
+    def keeps_tvm(self) -> None:
+        """Link the TVM wheel that this machine has into the cache of the empty home."""
+        cache = self.home / ".cache" / "heteroplace"
+        cache.mkdir(parents=True)
+        for path in default_cache_dir().glob("*.whl*"):
+            (cache / path.name).symlink_to(path)
 
 
 @pytest.fixture(scope="module")
-def newcomer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
-    found = Newcomer(tmp_path_factory.mktemp("newcomer"))
-    found.types(f"python -m pip install --quiet {wheel}")
-    return found
+def newcomer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
+    cache = subprocess.run(
+        [sys.executable, "-m", "pip", "cache", "dir"], capture_output=True, text=True, check=True
+    )
+    with pytest.MonkeyPatch.context() as patch:  # packages that were downloaded once stay
+        patch.setenv("PIP_CACHE_DIR", cache.stdout.strip())
+        started = Newcomer(tmp_path_factory.mktemp("newcomer"))
+        started.types(f"python -m pip install --quiet {wheel}")
+        yield started
+
+
+def test_the_wheel_is_for_every_python_that_can_load_it(wheel: Path) -> None:
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    tag = "cp312-abi3" if sys.version_info >= (3, 12) else f"{python}-{python}"
+    assert f"-{tag}-" in wheel.name
+    suffix = ".abi3.so" if sys.version_info >= (3, 12) else f".cpython-{python[2:]}-"
+    cores = [name for name in zipfile.ZipFile(wheel).namelist() if "/_core." in name]
+    assert [suffix in name for name in cores if name.endswith(".so")] == [True]
 
 
 def test_every_file_of_the_package_is_in_the_wheel(wheel: Path) -> None:
@@ -102,10 +114,24 @@ def test_with_tvm_it_runs_a_model(newcomer: Newcomer, wheel: Path) -> None:
     from tests.relay.onnx_models import tiny_cnn
 
     newcomer.types(f"python -m pip install --quiet {wheel}[relay]")
+    newcomer.keeps_tvm()
     newcomer.types("heteroplace setup-tvm")
     onnx.save(tiny_cnn(), newcomer.folder / "model.onnx")
+    assert "measured" in newcomer.types("heteroplace run model.onnx")
     newcomer.types("heteroplace compile model.onnx -o model.so")
-    told = json.loads(newcomer.types("heteroplace run model.so --json --runs 20"))
+    told = json.loads(newcomer.types("heteroplace run model.so --json --runs 20 2> log"))
     assert told["solution"]["placement"]
     assert "headline" in newcomer.types("heteroplace report model.so --measure 5 --json")
     assert "moving it" in newcomer.types("heteroplace explain model.so --op nn.conv2d*")
+
+
+@pytest.mark.relay
+def test_large_packages_are_those_that_the_page_names(newcomer: Newcomer) -> None:
+    # After the test above: with TVM.
+    listed = json.loads(newcomer.types("python -m pip list --format json"))
+    names = {entry["name"] for entry in listed}
+    assert "tvm-relay" in names
+    large = {name for name in names if name == "pandas" or name.startswith(("nvidia", "torch"))}
+    page = (ROOT / "docs" / "guide" / "install.md").read_text()
+    assert [name for name in large if f"`{name}`" not in page] == []
+    assert large <= {"pandas", "nvidia-cuda-runtime-cu12"}

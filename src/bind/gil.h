@@ -14,11 +14,19 @@
 #include "exec/requests/limit.h"
 #include "support/error.h"
 
+#ifdef Py_LIMITED_API
+// Not in the stable ABI of 3.12: the interpreter has one of these two, by its version.
+extern "C" int Py_IsFinalizing() __attribute__((weak));   // 3.13 and later
+extern "C" int _Py_IsFinalizing() __attribute__((weak));  // 3.12
+#endif
+
 namespace heteroplace::bind {
 
 /*! \brief Whether the interpreter is on its way out, and gives its lock to nobody. */
 inline bool IsFinalizing() {
-#if PY_VERSION_HEX >= 0x030d0000
+#ifdef Py_LIMITED_API
+  return (Py_IsFinalizing != nullptr ? Py_IsFinalizing() : _Py_IsFinalizing()) != 0;
+#elif PY_VERSION_HEX >= 0x030d0000
   return Py_IsFinalizing() != 0;
 #else
   return _Py_IsFinalizing() != 0;
