@@ -8,8 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from sphinx.domains.python import PythonDomain  # noqa: E402
+
 import heteroplace  # noqa: E402
 from docs.pages import write_pages  # noqa: E402
+from docs.pages.api import INTERNALS  # noqa: E402
 from docs.pages.docstrings import to_rst  # noqa: E402
 
 write_pages(ROOT / "docs" / "generated")
@@ -17,11 +20,19 @@ write_pages(ROOT / "docs" / "generated")
 project = "heteroplace"
 release = version = heteroplace.__version__
 copyright = "the authors of heteroplace, Apache-2.0"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
 exclude_patterns = ["README.md", "outputs"]
 html_theme = "furo"
 html_title = f"heteroplace {release}"
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+copybutton_selector = "div:not(.output) > div.highlight > pre"
 html_show_sourcelink = False
 html_copy_source = False
 default_role = "code"
@@ -42,8 +53,19 @@ linkcheck_timeout = 20
 linkcheck_retries = 2
 
 
+class PublicPython(PythonDomain):
+    """The domain of Python, whose search offers public names alone."""
+
+    def get_objects(self):
+        """Yield every name; a priority below 0 keeps it out of the search."""
+        for name, shown, kind, page, anchor, priority in super().get_objects():
+            is_internal = page.startswith(f"generated/{INTERNALS}/")
+            yield name, shown, kind, page, anchor, -1 if is_internal else priority
+
+
 def setup(app):
     """Docstrings become reStructuredText before napoleon reads them."""
+    app.add_domain(PublicPython, override=True)
 
     def convert(_app, _what, _name, _object, _options, lines):
         lines[:] = to_rst(lines)

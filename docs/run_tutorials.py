@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from docs.pages.tutorials import OUTPUTS, digest, read_blocks, tutorials
+from docs.pages.blocks import read_blocks
+from docs.pages.tutorials import OUTPUTS, digest, tutorials
 from heteroplace.machine.usage import QUIET_CORES, Usage
 
 _MAX_LINES = 45

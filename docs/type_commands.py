@@ -35,7 +35,7 @@ LEFT_OUT = {
 }
 # What the README says has to be there, and what the page of tutorials says.
 _PACKAGES = "apt-get install --yes python3-venv python3-dev g++ make"
-_FOR_TUTORIALS = 'pip install "heteroplace[mpi]" matplotlib'
+_FOR_TUTORIALS = 'pip install "heteroplace[mpi,serve,torch]" matplotlib "tritonclient[http]"'
 _SHOWN_LINES = 25
 
 

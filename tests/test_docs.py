@@ -11,21 +11,26 @@ import inspect
 import json
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import nbformat
 import pytest
 
 import heteroplace
 from docs import run_tutorials
 from docs.pages import write_pages
-from docs.pages.api import api_modules
+from docs.pages.api import INTERNALS, api_modules
+from docs.pages.blocks import read_blocks
 from docs.pages.commands import commands
 from docs.pages.docstrings import to_rst
 from docs.pages.errors import error_types
 from docs.pages.formats import SCHEMAS, schema_names
-from docs.pages.rooms import rooms
-from docs.pages.tutorials import OUTPUTS, digest, read_blocks, tutorials
+from docs.pages.notebooks import notebook
+from docs.pages.rooms import NO_SEARCH, rooms
+from docs.pages.tutorials import LEVELS, OUTPUTS, card, digest, tutorial_pages, tutorials
 from docs.run_tutorials import apart
 from heteroplace import errors
 from heteroplace.cli.main import main
@@ -39,6 +44,14 @@ from heteroplace.solve import Problem, SolveOptions, solve_network
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PACKAGE = Path(heteroplace.__file__).parent
+SEARCHED = {
+    "pin": "pin",
+    "batch": "throughput",
+    "gpus": "prediction",
+    "serv": "serving",  # as the index stems it
+    "docker": "docker",
+}
+"""Words that users search, and the page of the guide whose title has each."""
 _LINK = re.compile(r"\]\(<?([^)>#\s]*)(?:#[^)>]*)?>?\)")
 
 
@@ -74,6 +87,37 @@ def test_every_public_name_is_in_the_api_pages() -> None:
         if not inspect.ismodule(value) and value.__module__ not in told
     }
     assert not missing
+
+
+@pytest.mark.costly
+@pytest.mark.relay
+def test_the_search_finds_public_names_alone(pages: Path) -> None:
+    text = (pages / "generated" / "api.md").read_text()
+    shown = re.findall(r"auto(?:class|function):: heteroplace\.([\w.]+)", text)
+    assert len(shown) == len(set(shown))
+    expected = {*heteroplace.__all__} - {"HeteroPlaceError", "frontend", "routing"}
+    assert {name for name in shown if "." not in name} == expected
+    inner = {name for name in shown if name.startswith("routing.")}
+    assert inner == {f"routing.{name}" for name in heteroplace.routing.__all__}
+    for folder in (INTERNALS, "rooms"):
+        for path in (pages / "generated" / folder).glob("*.md"):
+            assert path.read_text().startswith(NO_SEARCH), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.relay
+def test_the_search_of_the_site_finds_the_main_words(tmp_path: Path) -> None:
+    pytest.importorskip("furo")
+    command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "-b", "html"]
+    subprocess.run([*command, str(DOCS), str(tmp_path)], check=True, cwd=ROOT)
+    text = (tmp_path / "searchindex.js").read_text()
+    index = json.loads(text.removeprefix("Search.setIndex(").rstrip(";\n)"))
+    for word, page in SEARCHED.items():
+        numbers = index["titleterms"][word]
+        numbers = numbers if isinstance(numbers, list) else [numbers]
+        assert f"guide/{page}" in {index["docnames"][number] for number in numbers}, word
+    modules = {*index["objects"]} - {"", "heteroplace"}
+    assert all(hasattr(heteroplace, name.split(".")[1]) for name in modules)
 
 
 @pytest.mark.parametrize("folder", sorted(api_modules()))
@@ -239,6 +283,32 @@ def test_questions_about_a_plan_have_answers(
     for command in asked:
         assert main(shlex.split(command)) == 0, command
         assert capsys.readouterr().out.strip()
+
+
+def test_the_gallery_has_every_tutorial_with_its_time_and_a_picture() -> None:
+    names = [name for level in LEVELS.values() for name in level]
+    assert sorted(names) == [path.stem for path in tutorials()]
+    written = tutorial_pages()
+    gallery = written["tutorials/index.rst"]
+    for path in tutorials():
+        shown = card(path.read_text())
+        assert re.fullmatch(r"(half )?an? (few )?\w+", shown.time)
+        assert f"grid-item-card:: {shown.title}\n" in gallery
+        picture = re.search(rf":link: {path.stem}\n.*?:img-top: (\S+)", gallery, re.DOTALL)
+        assert picture
+        file = picture[1].removeprefix("../../")
+        assert (DOCS / file).is_file() or f"tutorials/{file}" in written
+
+
+def test_a_notebook_has_the_code_and_the_texts_of_its_script() -> None:
+    script = tutorials()[0].read_text()
+    cells = nbformat.reads(notebook(read_blocks(script)), as_version=4).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    whole = ast.parse(script)
+    assert ast.dump(ast.parse(code)) == ast.dump(ast.Module(whole.body[1:], []))
+    texts = [cell.source for cell in cells if cell.cell_type == "markdown"]
+    assert texts[0].startswith("# Run a trained model\n")
+    assert not [text for text in texts if "``" in text or "\n---" in text]
 
 
 def test_every_readme_has_a_page() -> None:

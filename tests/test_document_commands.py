@@ -41,6 +41,9 @@ _MINUTES = "takes minutes; tests/relay/test_demo.py runs it on a small network"
 _TUNES = "searches for up to ten minutes; tests/relay/test_tuning.py runs short searches"
 _HOSTS = "needs two computers; tests/relay/test_ranks.py and test_profile_remote.py run ranks here"
 _SERVES = "runs until a signal, or needs that server; tests/relay/test_serving.py runs the page"
+_CONTAINER = "needs a container engine; `python -m docs.type_commands --chroot` types the steps"
+_IN_WORK = 'docker run --rm -v "$PWD:/work" -w /work'
+_CACHED = 'docker run --rm -v heteroplace:/root/.cache/heteroplace -v "$PWD:/work" -w /work'
 _GPU = "needs an NVIDIA GPU; tests/gpu runs it"
 NOT_RUN = {
     "heteroplace setup-tvm": _INSTALLS,
@@ -52,9 +55,19 @@ NOT_RUN = {
     "python3 -m venv env && . env/bin/activate": _INSTALLS,
     "pip install dist/heteroplace-*.whl": _INSTALLS,
     'pip install "heteroplace[relay]"': _INSTALLS,
+    'pip install "$(echo dist/heteroplace-*.whl)[relay]"': _INSTALLS,
+    "pip install nbconvert ipykernel": _INSTALLS,
+    "jupyter nbconvert --to html --execute notebook.ipynb": _INSTALLS,
+    "docker build -t heteroplace -f Containerfile .": _CONTAINER,
+    "docker run --rm heteroplace": _CONTAINER,
+    f"{_IN_WORK} heteroplace heteroplace run model.onnx": _CONTAINER,
+    "docker build -t server .": _CONTAINER,
+    "docker run --rm -p 8000:8000 server": _CONTAINER,
+    f"{_CACHED} heteroplace heteroplace run model.onnx": _CONTAINER,
     "python -m heteroplace.tvm_wheel install": _INSTALLS,
     'pip install "heteroplace[serve]"': _INSTALLS,
     "heteroplace serve model.so": _SERVES,
+    "heteroplace serve scores.so": _SERVES,
     "heteroplace serve a.so best=b.so": _SERVES,
     "curl -s localhost:8000/v2/models/model": _SERVES,
     'curl -s localhost:8000/v2/models/model/infer -d \'{"inputs": [{"name": "x", '
@@ -176,7 +189,7 @@ def _write_others() -> None:
     ]
     for typed in commands:
         _run(DocumentCommand("here", typed))
-    shutil.copy("model.so", "branches.so")
+    shutil.copy("model.so", "direction.so")
     clusters = [open_cluster(name) for name in ("cluster.json", "cpu-two-gpus")]
     times = {device.name: 1000 for cluster in clusters for device in cluster.devices}
     graph = json.loads(Path("graph.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def test_example_runs_with_warnings_as_errors(path: Path, tmp_path: Path) -> Non
     done = subprocess.run(
         [sys.executable, "-W", "error", path],
         cwd=tmp_path,
-        env=environment(),
+        env=environment(PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"),
         capture_output=True,
         text=True,
         timeout=300,

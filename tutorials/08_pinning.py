@@ -3,8 +3,8 @@ Why is it there, and put it elsewhere
 =====================================
 
 Every task says why it is where it is. Here a plan is read, then parts of the network are put on a
-device by a pin, by keeping layers together, and by hand in the module, and what that costs is
-compared. It takes a minute and needs no GPU.
+device by a pin, by keeping layers together, and by editing the map of layers, and the predictions
+are compared. It takes a minute and needs no GPU.
 """
 
 # %%
@@ -13,22 +13,11 @@ compared. It takes a minute and needs no GPU.
 # Pins name tasks, ops or layers of the model, by patterns. This one has two towers, which do not
 # need each other; its layers are ``left/conv0``, ``left/conv1`` and so on.
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import onnx
-import tvm
 from onnx import TensorProto, helper, numpy_helper
-from tvm import relay
 
 import heteroplace
-from heteroplace.model.units import format_ns
-from heteroplace.relay.annotate.annotation_reader import read_solution
-from heteroplace.relay.annotate.writer import tvm_devices
-from heteroplace.report.headline import solution_headline
-from heteroplace.report.tables import format_table, placement_table
-from heteroplace.simulate.simulator import simulate
 
 random = np.random.default_rng(0)
 nodes, weights = [], []
@@ -49,83 +38,67 @@ tensors = [
 ]
 graph = helper.make_graph(nodes, "towers", tensors[:1], tensors[1:], weights)
 model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-file = Path(tempfile.mkdtemp()) / "towers.onnx"
-onnx.save(model, file)
-mod, params = heteroplace.frontend.from_onnx(file)
+onnx.save(model, "towers.onnx")
 cluster = heteroplace.local_cluster(has_gpus=False)
 
 # %%
 # Why
 # ---
-# The table has a row for each task: device, start, time, and the reason, with the times on the
-# other devices and what moving the task would do.
+# ``explain`` takes a task, a layer, an op or a pattern. It gives the times on all devices, what
+# moving the task would cost, and what waits for it.
 
 
 def place(**options):
     """Place the network with some options. Measuring kernels one by one is quicker, less exact."""
-    sequence = relay.transform.HeteroPlace(cluster, params=params, costs="isolated", **options)
-    with tvm.transform.PassContext(opt_level=3):
-        return sequence(mod)
+    return heteroplace.place("towers.onnx", cluster, costs="isolated", **options)
 
 
-placed = place()
-solution = read_solution(placed)
-timeline = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
-print(solution_headline(solution))
-print(placement_table(solution.graph, solution.cluster, solution.plan, timeline))
+solution = place()
+print(solution)
+print(*solution.explain("left/conv0"), sep="\n")
+
+# %%
+# The plan as a picture:
+
+solution.plot().savefig("pinning.png", dpi=110)
 
 # %%
 # Put it elsewhere
 # ----------------
-# The same are options of commands: ``tvmc compile --placement-option 'pin=left/*=cpu.0'``,
-# ``--placement-option exclude=cpu.all``, ``--placement-option 'no_split=nn.conv2d*'``. What was
-# measured is in the store, so that nothing is measured again.
+# Commands have the same options: ``--pin 'left/*=cpu.0'``, ``--exclude cpu.all`` and
+# ``--no-split 'nn.conv2d*'``. Measurements are kept, so nothing is measured again.
 
 core = cluster.devices[0].name
 choices = {
-    "as it likes": {},
+    "free": {},
     f"the left tower on {core}": {"pin": {"left/*": core}},
     f"both towers on {core}": {"pin": {"left/*": core, "right/*": core}},
     "all convolutions on one device": {"no_split": ["nn.conv2d*"]},
     "without the first core": {"exclude": [core]},
 }
-rows = []
 for name, options in choices.items():
-    solution = read_solution(place(**options))
-    devices = "+".join(solution.devices_used)
-    rows.append((name, devices, format_ns(solution.predicted_ns), format_ns(solution.bound_ns)))
-print(format_table(("choice", "devices", "predicted", "lower bound"), rows))
+    other = place(**options)
+    times = f"{other.predicted_ns / 1e3:.0f} us, at least {other.bound_ns / 1e3:.0f} us"
+    print(f"{name}: {times}, on {'+'.join(other.devices_used)}")
 
 # %%
-# By hand
-# -------
-# The annotations in the module are the truth that ``build`` reads. Here each ``on_device`` is moved
-# to the last device of the cluster; the plan follows, and says what was moved.
+# Edit the map
+# ------------
+# ``layers()`` is a map from each layer to its device. Change it, and give it back. Here everything
+# goes to the last device of the cluster.
 
-
-class MoveAll(relay.ExprMutator):
-    """Puts every op on one device."""
-
-    def visit_call(self, call):
-        """Write each `on_device` anew."""
-        call = super().visit_call(call)
-        if call.op == relay.op.get("on_device"):
-            return relay.annotation.on_device(call.args[0], tvm_devices(cluster)[-1])
-        return call
-
-
-moved = tvm.IRModule({"main": MoveAll().visit(placed["main"])})
-with tvm.transform.PassContext(opt_level=3):
-    executable = heteroplace.build(moved, verify="off")
-print("moved by hand:", executable.solution.plan.moved_by_hand)
-print("on:", "+".join(executable.solution.devices_used))
+layers = dict.fromkeys(solution.layers(), cluster.devices[-1].name)
+moved = place(layers=layers)
+print("on", "+".join(moved.devices_used))
 
 # %%
-# It runs like any other, and the numbers are the same wherever an op is.
+# It runs like any other, and the numbers are the same wherever a layer runs.
 
 image = random.standard_normal((1, 32, 28, 28)).astype("float32")
-(output,) = heteroplace.Executor(executable).run(image=image)
-with tvm.transform.PassContext(opt_level=3):
-    (expected,) = heteroplace.Executor(heteroplace.build(placed, verify="off")).run(image=image)
-assert np.allclose(output, expected, rtol=1e-4, atol=1e-5)
+outputs = []
+for options in ({}, {"layers": layers}):
+    executable = heteroplace.compile("towers.onnx", cluster, costs="isolated", **options)
+    with heteroplace.Executor(executable) as executor:
+        outputs += executor.run(image=image)
+assert np.allclose(*outputs, rtol=1e-4, atol=1e-5)
 print("equal to a rounding error")

@@ -19,7 +19,6 @@ import tvm
 from tvm import relay
 
 import heteroplace
-from heteroplace.model.units import format_ns
 
 random = np.random.default_rng(0)
 value = image = relay.var("image", shape=(1, 32, 28, 28))
@@ -43,10 +42,10 @@ for objective in ("latency", "throughput"):
             mod, cluster, objective=objective, costs="isolated", exclude=["cpu.all"], verify="off"
         )
     solution = executables[objective].solution
-    told = f"a run of {format_ns(solution.predicted_ns)} on {'+'.join(solution.devices_used)}"
+    text = f"a run of {solution.predicted_ns / 1e3:.0f} us on {'+'.join(solution.devices_used)}"
     if solution.item_ns is not None:
-        told += f", an item every {format_ns(solution.item_ns)}"
-    print(f"{objective}: {told}")
+        text += f", an item every {solution.item_ns / 1e3:.0f} us"
+    print(f"{objective}: {text}")
 
 # %%
 # Requests in flight

@@ -1,15 +1,33 @@
-"""The modules that are called or registered from outside -> a page for each of their folders."""
+"""The package -> a page of its public names, and a page for each folder of its other modules.
+
+The search finds the public names. Pages of other modules are left out of it.
+"""
 
 from __future__ import annotations
 
-import importlib
 import inspect
+from operator import attrgetter
 from pathlib import Path
 
 import heteroplace
-from docs.pages.rooms import room_page
+from docs.pages.rooms import NO_SEARCH, room_page
 
 PACKAGE = Path(heteroplace.__file__).parent
+INTERNALS = "modules"
+"""Folder of the pages that the search leaves out."""
+_SECTIONS = {
+    "Place, compile and run": (
+        "place", "compile", "load", "Executor", "Executable", "Solution", "InferenceSession",
+        "tune"),
+    "Models": ("frontend",),
+    "Clusters": (
+        "local_cluster", "load_cluster", "save_cluster", "Cluster", "Device", "Link", "Memory"),
+    "Relay passes": ("HeteroPlace", "build", "read_solution"),
+    "Several devices for one batch": ("Shard", "shard"),
+    "Plans and task graphs": (
+        "load_solution", "Plan", "Timeline", "Task", "TaskGraph", "TaskGraphBuilder"),
+}  # fmt: skip
+_ELSEWHERE = ("HeteroPlaceError", "routing")
 _WHOLE = ("costs", "files", "machine", "measure", "model", "questions", "report", "run",
           "parts/parallel/sharding", "parts/parallel/transforms", "parts/routing/dynamic",
           "simulate")  # fmt: skip
@@ -56,13 +74,18 @@ def api_modules() -> dict[str, list[str]]:
 def api_pages() -> dict[str, str]:
     """Return the text of each page by its name."""
     folders = api_modules()
-    pages = {f"api/{folder}.md": _page(folder, modules) for folder, modules in folders.items()}
-    pages["api/index.md"] = _index(sorted(folders))
+    pages = {f"{INTERNALS}/{folder}.md": _page(folder, names) for folder, names in folders.items()}
+    pages[f"{INTERNALS}/index.md"] = (
+        f"{NO_SEARCH}# Modules\n\nWhat is called or registered from outside, folder by folder. "
+        "Programs use the [public names](../api.md), which stay; modules may move.\n\n"
+        "```{toctree}\n:maxdepth: 1\n\n" + "\n".join(sorted(folders)) + "\n```\n"
+    )
+    pages["api.md"] = _public_page()
     return pages
 
 
 def _page(folder: str, modules: list[str]) -> str:
-    text = f"# {folder}\n"
+    text = f"{NO_SEARCH}# {folder}\n"
     room = room_page(folder)
     if room is not None:
         text += f"\nWhat the folder is for, and its decisions: [{room.title}](../{room.name}).\n"
@@ -72,38 +95,25 @@ def _page(folder: str, modules: list[str]) -> str:
     return text
 
 
-def _index(folders: list[str]) -> str:
+def _public_page() -> str:
     text = (
-        "# API\n\nWhat `import heteroplace` offers, then every module, folder by folder.\n\n"
-        "| name | what it is |\n|---|---|\n"
+        "# Python API\n\nEverything that `import heteroplace` offers. Errors are on a "
+        "[page of their own](errors.md).\n"
     )
-    for name in sorted(heteroplace.__all__):
-        text += f"| {_linked(name)} | {_first_sentence(getattr(heteroplace, name))} |\n"
-    text += "\n```{toctree}\n:maxdepth: 1\n\n" + "\n".join(folders) + "\n```\n"
-    return text
+    listed = [name for names in _SECTIONS.values() for name in names]
+    sections = {**_SECTIONS, "More": sorted({*heteroplace.__all__} - {*listed, *_ELSEWHERE})}
+    for title, names in sections.items():
+        text += f"\n## {title}\n\n" if names else ""
+        text += "".join(_directives(name) for name in names)
+    text += "\n## Routed networks\n\n`from heteroplace import routing`.\n\n"
+    return text + _directives("routing")
 
 
-def _linked(name: str) -> str:
-    value = getattr(heteroplace, name)
+def _directives(name: str) -> str:
+    """Return what shows the docstring of a public name, or of each name of a public module."""
+    value = attrgetter(name)(heteroplace)
     if inspect.ismodule(value):
-        module = value.__name__
-        page = module if module in api_modules() else module.rpartition(".")[0]
-        return f"[`{name}`](<{page}.md>)"
-    return f"{{py:obj}}`{name} <{value.__module__}.{value.__qualname__}>`"
-
-
-def _first_sentence(value: object) -> str:
-    told = inspect.getdoc(value) or ""
-    return " ".join(told.partition("\n\n")[0].split()).replace("|", "\\|")
-
-
-def public_names(module: str) -> list[str]:
-    """Return the public functions and classes that a module defines, in order."""
-    loaded = importlib.import_module(module)
-    return [
-        name
-        for name, value in vars(loaded).items()
-        if not name.startswith("_")
-        and (inspect.isclass(value) or inspect.isfunction(value))
-        and value.__module__ == module
-    ]
+        return "".join(_directives(f"{name}.{inner}") for inner in value.__all__)
+    is_class = inspect.isclass(value)
+    directive = f".. auto{'class' if is_class else 'function'}:: heteroplace.{name}\n"
+    return f"```{{eval-rst}}\n{directive}{'   :members:' if is_class else ''}\n```\n\n"

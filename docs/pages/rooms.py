@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+NO_SEARCH = "---\nnosearch: true\n---\n\n"
+"""Front matter of pages that the search leaves out, because users look for others."""
 _LINK = re.compile(r"\[([^\]]+)\]\(\s*([^)#\s]+)(#[^)]*)?\)")
 _FOLDERS = (
     ROOT / "python" / "heteroplace",
@@ -51,8 +53,8 @@ def room_pages() -> dict[str, str]:
     pages = {room.name: _text(room, by_path) for room in rooms()}
     names = "\n".join(room.name.removeprefix("rooms/").removesuffix(".md") for room in rooms())
     pages["rooms/index.md"] = (
-        "# Folder by folder\n\nWhat each folder turns into what, from which papers, and why. "
-        "`heteroplace` is the package, and `src` its core in C++.\n\n"
+        f"{NO_SEARCH}# Folder by folder\n\nWhat each folder turns into what, from which papers, and "
+        "why. `heteroplace` is the package, and `src` its core in C++.\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
     )
     return pages
@@ -72,4 +74,4 @@ def _text(room: Room, by_path: dict[Path, Room]) -> str:
     _, _, rest = room.path.read_text().partition("\n")
     heading = room.path.read_text().partition("\n")[0].lstrip("# ")
     told = heading.partition(": ")[2] or heading
-    return f"# {room.title}\n\n*{told}*\n{_LINK.sub(linked, rest)}"
+    return f"{NO_SEARCH}# {room.title}\n\n*{told}*\n{_LINK.sub(linked, rest)}"
