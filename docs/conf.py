@@ -57,10 +57,13 @@ class PublicPython(PythonDomain):
     """The domain of Python, whose search offers public names alone."""
 
     def get_objects(self):
-        """Yield every name; a priority below 0 keeps it out of the search."""
+        """Yield every name: pages come before members, and modules are left out (below 0)."""
         for name, shown, kind, page, anchor, priority in super().get_objects():
-            is_internal = page.startswith(f"generated/{INTERNALS}/")
-            yield name, shown, kind, page, anchor, -1 if is_internal else priority
+            if page.startswith(f"generated/{INTERNALS}/"):
+                priority = -1
+            elif kind in ("attribute", "method", "property"):
+                priority = 2
+            yield name, shown, kind, page, anchor, priority
 
 
 def setup(app):

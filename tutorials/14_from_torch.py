@@ -57,7 +57,7 @@ print("\n".join(model.report))
 # %%
 # Place and compile
 # -----------------
-# Layers keep the names of the module, so pins and reasons use the names that you wrote.
+# The exporter names the layers. ``placement`` lists them, and pins take these names.
 
 cluster = heteroplace.local_cluster(has_gpus=False)
 executable = heteroplace.compile(model, cluster, time_limit=5.0)

@@ -53,8 +53,8 @@ def room_pages() -> dict[str, str]:
     pages = {room.name: _text(room, by_path) for room in rooms()}
     names = "\n".join(room.name.removeprefix("rooms/").removesuffix(".md") for room in rooms())
     pages["rooms/index.md"] = (
-        f"{NO_SEARCH}# Folder by folder\n\nWhat each folder turns into what, from which papers, and "
-        "why. `heteroplace` is the package, and `src` its core in C++.\n\n"
+        f"{NO_SEARCH}# Folder by folder\n\nWhat each folder turns into what, from which papers, "
+        "and why. `heteroplace` is the package, and `src` its core in C++.\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
     )
     return pages

@@ -113,9 +113,9 @@ def _picture(name: str) -> str | None:
 
 
 def _thumbnail(record: dict[str, Any]) -> str:
-    """Draw the longest output of a tutorial as a terminal shows it."""
-    longest = max((block["printed"] for block in record["blocks"]), key=len, default="")
-    rows = [row[:_THUMBNAIL_COLUMNS] for row in longest.splitlines()[:_THUMBNAIL_ROWS]]
+    """Draw the first outputs of a tutorial as a terminal shows them."""
+    printed = "\n".join(block["printed"] for block in record["blocks"] if block["printed"])
+    rows = [row[:_THUMBNAIL_COLUMNS] for row in printed.splitlines()[:_THUMBNAIL_ROWS]]
     texts = "".join(
         f'<text x="14" y="{26 + 17 * number}" xml:space="preserve">{escape(row)}</text>'
         for number, row in enumerate(rows)
