@@ -13,7 +13,7 @@
 #   make tidy       clang-tidy over the C++ core, in minutes (.clang-tidy says what it looks for)
 #   make lines      how many lines the core and each part have
 #   make docs       the site, into build/docs (make docs-links: also follow links to other sites)
-#   make wheel      a wheel for this Python, into dist
+#   make wheel      a wheel for this Python, into dist; one of 3.12 serves every later version
 #   make offline    wheels and an installer for a machine without a network, into build/offline
 #                   (EXTRAS="dev gpu cublas": these extras too; FOR=python3.12; HAVE=PACKAGE,PACKAGE;
 #                   SMALL=1: one file)
@@ -135,7 +135,8 @@ docs: setup $(VENV)/.stamp-docs
 docs-links: setup $(VENV)/.stamp-docs
 	$(SPHINX) linkcheck docs build/docs-links
 
-# Of this Python and this machine's glibc; auditwheel names the oldest that will do.
+# For this Python (from 3.12 on: and later ones) and this machine's glibc; auditwheel names the
+# oldest that will do.
 wheel: setup $(VENV)/.stamp-docs
 	rm -rf build/wheels && mkdir -p build/wheels dist
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) wheel --no-deps --no-build-isolation -w build/wheels .

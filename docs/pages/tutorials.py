@@ -31,7 +31,7 @@ LEVELS = {
 }  # fmt: skip
 """Names of scripts in the order of the gallery."""
 _TIME = re.compile(r"[Ii]t\s+takes\s+((?:half\s+)?an?\s+(?:few\s+)?\w+)")
-_THUMBNAIL_ROWS, _THUMBNAIL_COLUMNS = 14, 64
+_THUMBNAIL_ROWS, _THUMBNAIL_COLUMNS = 11, 64
 
 
 def tutorials() -> list[Path]:
@@ -121,8 +121,8 @@ def _thumbnail(record: dict[str, Any]) -> str:
         for number, row in enumerate(rows)
     )
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 270" fill="#d6deeb" '
-        'font-family="monospace" font-size="12"><rect width="480" height="270" fill="#1b2733"/>'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 218" fill="#d6deeb" '
+        'font-family="monospace" font-size="12"><rect width="480" height="218" fill="#1b2733"/>'
         f"{texts}</svg>\n"
     )
 
