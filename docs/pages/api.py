@@ -91,7 +91,8 @@ def _page(folder: str, modules: list[str]) -> str:
         text += f"\nWhat the folder is for, and its decisions: [{room.title}](../{room.name}).\n"
     for module in modules:
         text += f"\n## {module.rpartition('.')[2]}\n\n"
-        text += f"```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n   :ignore-module-all:\n```\n"
+        options = "   :members:\n   :ignore-module-all:\n"
+        text += f"```{{eval-rst}}\n.. automodule:: {module}\n{options}```\n"
     return text
 
 
