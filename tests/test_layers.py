@@ -68,6 +68,7 @@ LAYERS = {
     "parts.routing": (8, 9),
     "parts.throughput": (8, 9),
     "parts.serving": (9, 0),
+    "parts.torch": (9, 0),
     "cli": (9, 0),
     "demo": (9, 1),
 }

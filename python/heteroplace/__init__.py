@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; each name is loaded at
         SpeculateRoutes,
     )
     from heteroplace.parts.serving.inference_session import InferenceSession
+    from heteroplace.parts.torch.dynamo_backend import torch_backend
     from heteroplace.relay.annotate.annotation_reader import read_solution
     from heteroplace.run.executor import Executor
 
@@ -81,7 +82,10 @@ _PASSES_OF_PARTS = (
     "Specialise",
     "SpeculateRoutes",
 )
-_OF_PARTS = (*_PASSES_OF_PARTS, "InferenceSession", "frontend", "routing", "shard", "tune")
+_OF_PARTS = (
+    *_PASSES_OF_PARTS,
+    *("InferenceSession", "frontend", "routing", "shard", "torch_backend", "tune"),
+)
 """Public names that parts define; the seam `public_names` of the registry has their entries."""
 
 __all__ = [
@@ -120,6 +124,7 @@ __all__ = [
     "routing",
     "save_cluster",
     "shard",
+    "torch_backend",
     "tune",
 ]
 

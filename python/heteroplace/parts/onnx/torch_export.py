@@ -103,14 +103,14 @@ def _exported(
     except (RuntimeError, TypeError, ValueError, AttributeError, LookupError, OSError) as err:
         raise FrontendError(
             f"torch cannot export {type(module).__name__} by its exporter {exporter!r}: "
-            f"{_reason(err)}. Check that torch.export takes it with "
+            f"{export_reason(err)}. Check that torch.export takes it with "
             f"these inputs; exporter='torchscript' takes more, with the course of these inputs"
         ) from err
     return onnx.load_model_from_string(written.getvalue())
 
 
-def _reason(err: BaseException) -> str:
-    """The first line of what began it: what torch says on top are steps and advice, in colours."""
+def export_reason(err: BaseException) -> str:
+    """Return the first line of the first cause: later lines are advice, in colours."""
     while err.__cause__ is not None:
         err = err.__cause__
     lines = [line.strip() for line in _COLOUR.sub("", str(err)).splitlines() if line.strip()]
