@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="heteroplace")`: PyTorch's numbers, or a warning that says why not."""
+"""`torch.compile(model, backend="heteroplace")`: PyTorch's numbers, or a warning with a reason."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if HAS_TORCH:
     from torch import nn
 
     from heteroplace.parts.torch.compiled_graph import check_outputs
+    from heteroplace.parts.torch.frozen_weights import FrozenWeights
     from heteroplace.parts.torch.tensor_arrays import array_of, tensor_of
-
 
 
 def one_core() -> Cluster:
@@ -209,9 +209,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 @needs_torch
 @pytest.mark.costly(8)
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_weights_are_compiled_again(
-    change: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_changed_weights_are_compiled_again(change: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "heteroplace")
     module, x = network(), torch.randn(2, 4)
     fast = compiled(module, strict=True)
@@ -225,6 +223,18 @@ def test_changed_weights_are_compiled_again(
 
 
 @needs_torch
+@pytest.mark.costly(4)
+def test_a_buffer_that_changes_becomes_an_input(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "heteroplace")
+    module, x = network(), torch.randn(2, 4)
+    fast = compiled(module, strict=True)
+    for _ in range(4):
+        check_equal(module, fast, x)
+        module[1].running_mean.add_(1)
+    assert num_compiled(caplog) == 2
+
+
+@needs_torch
 def test_gradients_come_from_torch_with_a_warning() -> None:
     module, x = network(), torch.randn(2, 4)
     with pytest.warns(UserWarning, match=r"needs gradients.*torch\.no_grad"):
@@ -233,7 +243,7 @@ def test_gradients_come_from_torch_with_a_warning() -> None:
     module.zero_grad()
     module(x).sum().backward()
     torch.testing.assert_close(gradient, module[0].weight.grad)
-    with pytest.raises(Exception, match="FrontendError: a graph .* needs gradients"):
+    with pytest.raises(Exception, match=r"FrontendError: a graph .* needs gradients"):
         compiled(module, strict=True)(x)
 
 
@@ -241,6 +251,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an op": (lambda x: torch.special.i1e(x) * 2, "bessel_i1e"),
     "in place": (lambda x: x.add_(1) * 2, r"changes 1 of its inputs .* in place"),
     "random": (lambda x: nn.functional.dropout(x, 0.5), "draws random numbers"),
+    "a type": (lambda x: torch.complex(x, x), "complex"),
     "a view": (lambda x: (x.relu(), x.view(-1)), "output 1 is a view of an input"),
 }
 
@@ -275,6 +286,43 @@ def test_tensors_and_arrays_share_memory(dtype: str) -> None:
     assert array.__array_interface__["data"][0] == tensor.data_ptr()
     back = tensor_of(array, dtype)
     assert (back.data_ptr(), back.dtype) == (tensor.data_ptr(), tensor.dtype)
+
+
+@needs_torch
+@pytest.mark.parametrize("shape", [(), (0, 3), (3,), (40, 4), (2, 3, 5, 7)])
+@pytest.mark.parametrize("has_all_values", [False, True])
+def test_writes_past_the_count_of_torch_are_noticed(
+    shape: tuple[int, ...], has_all_values: bool
+) -> None:
+    weight = torch.randn(shape)
+    forms = [weight, weight.T, weight.expand(2, *shape)]
+    if len(shape) == 4:
+        forms.append(weight.to(memory_format=torch.channels_last))
+    for form in forms:
+        frozen = FrozenWeights([form], has_all_values)
+        assert frozen.are_same([form])
+        if form.numel():
+            assert not frozen.are_same([form.clone()])
+            form.data.add_(1) if form.shape == shape else weight.data.add_(1)
+            assert not frozen.are_same([form])
+            assert frozen.changed([form]) == [0]
+
+
+@needs_torch
+def test_one_written_value_is_noticed_where_all_are_compared() -> None:
+    weight = torch.randn(1000)
+    some, every = FrozenWeights([weight]), FrozenWeights([weight], has_all_values=True)
+    weight.numpy()[501] += 1
+    assert some.are_same([weight])  # as the guide says
+    assert not every.are_same([weight])
+
+
+@needs_torch
+def test_weights_of_inference_mode_are_refused() -> None:
+    with torch.inference_mode():
+        weight = torch.randn(3)
+    with pytest.raises(FrontendError, match=r"created in torch\.inference_mode"):
+        FrozenWeights([weight])
 
 
 @needs_torch

@@ -45,7 +45,8 @@ def compile_graph(
             "torch.no_grad() or torch.inference_mode()",
             options,
         )
-        return graph
+        run_by_torch: Callable[..., Sequence[object]] = graph
+        return run_by_torch
     return CompiledGraph(graph, examples, options, placing)
 
 
@@ -94,12 +95,9 @@ class CompiledGraph:
         self._graph, self._options = graph, options
         self._placing = {**placing, "verify": "off"}
         self._is_verified = is_verified(placing)
-        self._weight_positions = tuple(
+        self._weight_positions = [
             position for position, each in enumerate(examples) if _is_weight(each)
-        )
-        self._input_positions = tuple(
-            position for position in range(len(examples)) if position not in self._weight_positions
-        )
+        ]
         self._own = own_tensors(graph)
         self._programs: dict[tuple[object, ...], _Program] = {}
         self._weights: FrozenWeights | None = None
@@ -116,16 +114,11 @@ class CompiledGraph:
 
     def _program(self, arguments: Sequence[torch.Tensor | int]) -> _Program | None:
         """Return the program for some arguments; None: PyTorch runs the graph."""
-        sizes = tuple(
-            getattr(arguments[position], "shape", arguments[position])
-            for position in self._input_positions
-        )
-        weights = [*(arguments[position] for position in self._weight_positions), *self._own]
+        sizes = tuple(getattr(each, "shape", each) for each in arguments)
         with self._lock:
+            weights = self._weights_of(arguments)
             if self._weights is not None and not self._weights.are_same(weights):
-                _LOG.info("weights have changed: the graph is compiled again")
-                self._programs.clear()
-                self._weights = None
+                self._forget(self._weights.changed(weights), arguments)
             program = self._programs.get(sizes)
             if program is not None:
                 return program
@@ -135,12 +128,34 @@ class CompiledGraph:
             self._num_compiles += 1
             try:
                 if self._weights is None:
-                    self._weights = FrozenWeights(weights)
+                    self._weights = FrozenWeights(
+                        self._weights_of(arguments), self._options.check_all_weights
+                    )
                 self._programs[sizes] = self._compiled(arguments)
             except (FrontendError, UnsupportedRelayError, VerificationError) as err:
                 self._is_eager = not self._options.strict
                 _refuse(str(err), self._options, err)
             return self._programs.get(sizes)
+
+    def _weights_of(self, arguments: Sequence[torch.Tensor | int]) -> list[torch.Tensor]:
+        """Return the tensors that compiled code has as constants."""
+        return [*(arguments[position] for position in self._weight_positions), *self._own]
+
+    def _forget(self, changed: Sequence[int], arguments: Sequence[torch.Tensor | int]) -> None:
+        """Drop all programs; buffers that have changed become inputs, parameters stay constants.
+
+        Parameters
+        ----------
+        changed
+            Indices into the weights.
+        """
+        _LOG.info("%d weights have changed: the graph is compiled again", len(changed))
+        self._programs.clear()
+        self._weights = None
+        positions = [self._weight_positions[i] for i in changed if i < len(self._weight_positions)]
+        for position in positions:
+            if not isinstance(arguments[position], torch.nn.Parameter):
+                self._weight_positions.remove(position)
 
     def _refuse_more_compiles(self) -> None:
         """Warn once that the limit is reached; with `strict`, raise FrontendError each time."""
@@ -157,7 +172,8 @@ class CompiledGraph:
         exported = export_graph(self._graph, arguments, self._weight_positions)
         expected = self._run_by_torch(arguments)
         executable = heteroplace.compile(exported.model, self._options.cluster, **self._placing)
-        program = _program_of(heteroplace.Executor(executable), exported, expected)
+        executor = heteroplace.Executor(executable)
+        program = _program_of(executor, exported, arguments, expected)
         if self._is_verified:
             check_outputs(program.run(arguments), expected)
         _LOG.info("compiled a graph of torch.compile in %.1f s", time.monotonic() - start)
@@ -187,22 +203,31 @@ def _memory(value: object) -> int:
 
 
 def _program_of(
-    executor: heteroplace.Executor, exported: ExportedGraph, expected: Sequence[object]
+    executor: heteroplace.Executor,
+    exported: ExportedGraph,
+    arguments: Sequence[torch.Tensor | int],
+    expected: Sequence[object],
 ) -> _Program:
-    names = {name for name, _, _ in executor.inputs}
-    inputs = tuple(each for each in exported.inputs if each[0] in names)
+    ports = {name: (name, shape, dtype) for name, shape, dtype in executor.inputs}
+    inputs = tuple(each for each in exported.inputs if each[0] in ports)
+    for name, position in inputs:
+        _check_port("input", arguments[position], ports[name])
     for index, output in zip(exported.outputs, expected, strict=True):
-        if index is None:
-            continue
-        assert isinstance(output, torch.Tensor)
-        name, shape, dtype = executor.outputs[index]
-        if (shape, dtype) != (tuple(output.shape), dtype_of(output)):
-            raise FrontendError(
-                f"its output {name!r} is {dtype_of(output)} {tuple(output.shape)} in PyTorch, and "
-                f"{dtype} {shape} compiled"
-            )
+        if index is not None:
+            _check_port("output", output, executor.outputs[index])
     numbers = tuple(None if isinstance(each, torch.Tensor) else each for each in expected)
     return _Program(executor, inputs, exported.outputs, numbers)
+
+
+def _check_port(kind: str, tensor: Any, port: tuple[str, tuple[int, ...], str]) -> None:
+    """Raise FrontendError unless an input or output of a program is as PyTorch's."""
+    name, *compiled = port
+    shape, dtype = tuple(tensor.shape), dtype_of(tensor)
+    if compiled != [shape, dtype]:
+        raise FrontendError(
+            f"its {kind} {name!r} is {dtype} {shape} in PyTorch, and {compiled[1]} {compiled[0]} "
+            f"compiled"
+        )
 
 
 def check_outputs(outputs: Sequence[object], expected: Sequence[object]) -> None:

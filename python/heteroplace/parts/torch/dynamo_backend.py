@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         cluster: Cluster | str | os.PathLike[str]
         strict: bool
         max_compiles: int
+        check_all_weights: bool
 
 
 _OWNER = "the backend 'heteroplace' of torch.compile"
@@ -51,6 +52,10 @@ class TorchOptions:
     )
     max_compiles: int = option(
         8, "how often one graph is compiled, for new sizes or changed weights; then PyTorch runs it"
+    )
+
+    check_all_weights: bool = option(
+        False, "compare every value of the weights before each run, and not 16 values of each"
     )
 
     def __post_init__(self) -> None:
@@ -78,8 +83,7 @@ def torch_backend(
     mode
         None: modes are for PyTorch's own compiler.
     options, keywords
-        `cluster`, `strict`, `max_compiles` and the options of `heteroplace.compile`. Keywords
-        override `options`.
+        Those of `TorchOptions` and of `heteroplace.compile`. Keywords override `options`.
 
     Raises
     ------

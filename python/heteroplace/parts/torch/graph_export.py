@@ -40,7 +40,8 @@ class _BoundGraph:
 
 def own_tensors(graph: torch.fx.GraphModule) -> list[torch.Tensor]:
     """Return the tensors that a graph holds itself, its weights among them."""
-    read = [operator.attrgetter(node.target)(graph) for node in graph.graph.find_nodes(op="get_attr")]
+    names = [node.target for node in graph.graph.find_nodes(op="get_attr")]
+    read = [operator.attrgetter(name)(graph) for name in names]
     held = (*graph.parameters(), *graph.buffers(), *read)
     tensors = {id(each): each for each in held if isinstance(each, torch.Tensor)}
     return list(tensors.values())
@@ -106,8 +107,7 @@ def _bind(
     results = bound.graph_copy(graph.graph, values)
     (output,) = graph.graph.find_nodes(op="output")
     are_tensors = [
-        isinstance(node, torch.fx.Node)
-        and isinstance(node.meta.get("example_value"), torch.Tensor)
+        isinstance(node, torch.fx.Node) and isinstance(node.meta.get("example_value"), torch.Tensor)
         for node in output.args[0]
     ]
     tensors = [each for each, is_tensor in zip(results, are_tensors, strict=True) if is_tensor]
