@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heteroplace.machine.local import local_cluster
+from tests.programs import measured_shortly
 
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "torch.md"
 NEEDED = ("torch", "onnxscript", "torchvision", "transformers")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 pytestmark = [
@@ -124,3 +130,18 @@ def test_a_network_of_transformers(name: str, caplog: pytest.LogCaptureFixture) 
     torch = importlib.import_module("torch")
     torch.manual_seed(0)
     check_network(TEXTS[name]().eval(), caplog, torch.randint(0, VOCABULARY, (1, 12)))
+
+
+@pytest.mark.slow
+@pytest.mark.costly(60)
+def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
+    assert len(blocks) == 3
+    call = "with torch.no_grad():\n    print(float((fast(x) - model(x)).abs().max()) < 1e-3)\n"
+    program = call.join([*blocks, ""]).replace("224, 224", "64, 64")
+    (tmp_path / "program.py").write_text(measured_shortly(program))
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["True"] * 3, done.stderr
+    assert "PyTorch runs a graph" not in done.stderr
