@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib.util
 import logging
@@ -276,6 +277,28 @@ def test_what_cannot_be_compiled_is_run_by_torch_with_a_warning(case: str) -> No
     for _ in range(2):
         with torch.no_grad(), pytest.raises(FrontendError, match=reason):
             strict(x)
+
+
+@needs_torch
+def test_statistics_of_a_network_in_training_mode_change_as_in_torch() -> None:
+    module, x = network().train(), torch.randn(2, 4)
+    other = copy.deepcopy(module)
+    with torch.no_grad(), pytest.warns(UserWarning, match=r"in place.*call model\.eval"):
+        outputs = compiled(module)(x)
+        torch.testing.assert_close(outputs, other(x))
+    torch.testing.assert_close(module[1].running_mean, other[1].running_mean)
+
+
+@needs_torch
+@pytest.mark.parametrize("dtype", ["int64", "float32"])
+def test_a_number_that_depends_on_values_is_not_taken_for_a_size(dtype: str) -> None:
+    fast = compiled(lambda x: (x * 2, x.sum().item() + 1))
+    reason = "a number that depends on the values"
+    # TorchDynamo returns a float as a tensor, which is compiled, and an integer as a number.
+    warns = pytest.warns(UserWarning, match=reason) if dtype == "int64" else nullcontext()
+    with torch.no_grad(), torch._dynamo.config.patch(capture_scalar_outputs=True), warns:
+        inputs = [torch.full((3,), value, dtype=getattr(torch, dtype)) for value in (1, 2)]
+        assert [fast(x)[1] for x in inputs] == [4, 7]
 
 
 @needs_torch

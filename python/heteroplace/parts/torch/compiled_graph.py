@@ -125,7 +125,6 @@ class CompiledGraph:
             if self._num_compiles == self._options.max_compiles:
                 self._refuse_more_compiles()
                 return None
-            self._num_compiles += 1
             try:
                 if self._weights is None:
                     self._weights = FrozenWeights(
@@ -176,6 +175,7 @@ class CompiledGraph:
         program = _program_of(executor, exported, arguments, expected)
         if self._is_verified:
             check_outputs(program.run(arguments), expected)
+        self._num_compiles += 1
         _LOG.info("compiled a graph of torch.compile in %.1f s", time.monotonic() - start)
         return program
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import onnx
 import torch
+import torch.fx.experimental.symbolic_shapes
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.torch_export import EXPORTERS, export_reason
@@ -106,6 +107,8 @@ def _bind(
             values[node] = argument
     results = bound.graph_copy(graph.graph, values)
     (output,) = graph.graph.find_nodes(op="output")
+    if any(_depends_on_values(node) for node in output.args[0]):
+        raise FrontendError("it returns a number that depends on the values of a tensor")
     are_tensors = [
         isinstance(node, torch.fx.Node) and isinstance(node.meta.get("example_value"), torch.Tensor)
         for node in output.args[0]
@@ -120,6 +123,14 @@ def _bind(
         for each, is_tensor in zip(results, are_tensors, strict=True)
     )
     return _BoundGraph(torch.fx.GraphModule(root, bound), tuple(inputs), outputs)
+
+
+def _depends_on_values(output: object) -> bool:
+    """Return whether an output is a number that a tensor's values decide, not only its sizes."""
+    number = output.meta.get("example_value") if isinstance(output, torch.fx.Node) else None
+    if number is None or isinstance(number, torch.Tensor):
+        return False
+    return bool(torch.fx.experimental.symbolic_shapes.free_unbacked_symbols(number))
 
 
 def _check_changes_nothing(program: torch.export.ExportedProgram) -> None:
