@@ -349,9 +349,19 @@ def test_weights_of_inference_mode_are_refused() -> None:
 
 
 @needs_torch
-def test_a_sparse_tensor_is_refused() -> None:
-    with pytest.raises(FrontendError, match="float32 on cpu is no array in host memory"):
-        array_of(torch.eye(2).to_sparse())
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_tensor_that_is_no_array_in_host_memory_is_refused(device: str) -> None:
+    tensor = torch.eye(2).to_sparse() if device == "cpu" else torch.eye(2, device=device)
+    with pytest.raises(FrontendError, match=f"float32 on {device} is no array in host memory"):
+        array_of(tensor)
+
+
+@needs_torch
+def test_numbers_that_dynamic_makes_inputs_leave_a_batch_norm_to_torch() -> None:
+    module, x = network(), torch.randn(2, 4)
+    fast = torch.compile(module, backend="heteroplace", options=OPTIONS, dynamic=True)
+    with pytest.warns(UserWarning, match="PyTorch runs a graph: torch cannot export it"):
+        check_equal(module, fast, x)
 
 
 @needs_torch
