@@ -57,6 +57,10 @@ _INSTEAD = {
         "benchmarks.run.placing",
         "what placing gains: the plan, the best single device, onnxruntime, OpenVINO",
     ),
+    "precision": (
+        "benchmarks.run.precision",
+        "float32 against bfloat16 on all cores, beside onnxruntime and OpenVINO, with errors",
+    ),
     "gpu": (
         "benchmarks.run.gpus",
         "plans over a GPU, its parts, and a GPU and a core, with and without graphs",

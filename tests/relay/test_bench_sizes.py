@@ -25,6 +25,7 @@ SMALLEST = {
     "run": "--only ^smallest$",
     "run --peers": "--quick --only ^smallest$",
     "run --placing": "--only ^smallest$",
+    "run --precision": "--only ^smallest$",
     "prediction": "--only ^smallest$ --plans 1 --budget 0 --rounds 1",
     "place": "--only er10x1$ --solvers heft --budget 1",
     "conformance": "--only ^abs$ --workers 1",

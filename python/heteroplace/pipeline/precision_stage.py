@@ -1,9 +1,9 @@
 """The stage of `precision="auto"`: which tasks may multiply in bfloat16.
 
-It starts with all tasks whose bfloat16 kernels the solver chose. A group of tasks
-that moves the outputs too far is halved, and a single task that does stays in float32. A network
-with switches (`rounded_network`) tells how far each choice moves them, and the plan itself proves
-the last one.
+It starts with all tasks whose bfloat16 kernels the solver chose. A group of tasks that moves the
+outputs too far is halved, and a single task that does stays in float32. A network with switches
+(`rounded_network`) tells how far each choice moves them. The network is placed again with what
+remains, and that plan is run as well.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 import tvm
 
 from heteroplace.lower.executable import Executable
+from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.hosts import with_devices
 from heteroplace.model.implementations import BFLOAT16, base_of, maker_of
-from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import core_stages
 from heteroplace.pipeline.build_stages import build
@@ -51,17 +52,14 @@ def keep_within_error(state: PlaceState) -> PlaceState:
     low = _low_tasks(solution)
     if not low:
         return state
-    remaining: frozenset[int] = frozenset()
-    if not missing_devices(solution.cluster, solution.devices_used):
-        with state.request.log.stage("precision", "comparing bfloat16 with float32") as figures:
-            remaining = _within(state, low)
-            figures |= {"bfloat16": len(remaining), "float32": len(low) - len(remaining)}
-    if remaining == frozenset(low):
-        return state
-    plan = _plan_with(solution, remaining)
-    limits, options = state.request.limits, state.options
-    solved = core_stages.solve(state.known_costed, limits, options.solver, state.request.log, plan)
-    return replace(state, solution=solved)
+    with state.request.log.stage("precision", "Comparing bfloat16 with float32") as figures:
+        if missing_devices(solution.cluster, solution.devices_used):
+            solution = _solved_with(state, low, frozenset())
+        else:
+            solution = _within(state, low)
+        remaining = len(_low_tasks(solution))
+        figures |= {"bfloat16": remaining, "float32": len(low) - remaining}
+    return replace(state, solution=solution)
 
 
 def _low_tasks(solution: Solution) -> list[int]:
@@ -77,28 +75,40 @@ def _low_tasks(solution: Solution) -> list[int]:
     return sorted(gains, key=lambda task: -gains[task])
 
 
-def _plan_with(solution: Solution, low: frozenset[int]) -> Plan:
-    """The same plan with only these tasks in bfloat16; a twin has the cores of its device."""
-    cluster = solution.cluster
+def _solved_with(state: PlaceState, low: Sequence[int], allowed: frozenset[int]) -> Solution:
+    """The plan where of the tasks `low` only those that are allowed may be in bfloat16."""
+    raised = frozenset(low) - allowed
+    if not raised:
+        return state.known_solution
+    costed, request = state.known_costed, state.request
+    devices = costed.cluster.devices
+    twins = {index for index, device in enumerate(devices) if maker_of(device.name) == BFLOAT16}
+    in_float32 = tuple(device.name for index, device in enumerate(devices) if index not in twins)
+    tasks, rows = list(costed.graph.tasks), [list(row) for row in costed.costs.rows]
+    for task in raised:
+        known = tasks[task].devices or in_float32
+        remaining = tuple(name for name in known if name in in_float32)
+        tasks[task] = replace(tasks[task], devices=remaining)
+        for twin in twins:
+            rows[task][twin] = Cost.excluded("in bfloat16 the outputs are too far off")
+    graph = replace(costed.graph, tasks=tuple(tasks))
+    costs = table_from_rows(graph, costed.cluster, tuple(map(tuple, rows)))
+    measured = None if costed.measure_interference is None else costed.interference_known
+    restricted = replace(
+        costed,
+        compiled=costed.compiled.with_graph(graph),
+        costs=costs,
+        measure_interference=measured,
+    )
+    return core_stages.solve(restricted, request.limits, request.options.solver, request.log)
 
-    def raised(step: Step) -> Step:
-        if not isinstance(step, Run) or step.task in low:
-            return step
-        is_low = maker_of(cluster.devices[step.device].name) == BFLOAT16
-        base = base_of(cluster, step.device) if is_low else None
-        return step if base is None else replace(step, device=base)
 
-    steps = [raised(step) for step in solution.plan.steps]
-    return replace(solution.plan, steps=tuple(steps))
-
-
-def _within(state: PlaceState, low: Sequence[int]) -> frozenset[int]:
-    """The tasks of `low` that may stay in bfloat16."""
-    solution, compiled = state.known_solution, state.known_compiled
+def _within(state: PlaceState, low: Sequence[int]) -> Solution:
+    """The best plan, with tasks of `low` in bfloat16, whose outputs are near enough."""
+    compiled, allowed = state.known_compiled, state.options.max_error
     mod, names = compiled.network.mod, [compiled.graph.tasks[task].name for task in low]
     inputs = [legal_arrays(mod["main"], seed) for seed in range(_NUM_INPUTS)]
-    allowed = state.options.max_error
-    with Executor(_in_float32(with_switches(mod, names), solution)) as executor:
+    with Executor(_in_float32(with_switches(mod, names), state.known_solution)) as executor:
         reference = _outputs(executor, [switched(each, [False] * len(low)) for each in inputs])
 
         def fits(limit: float, tasks: frozenset[int]) -> bool:
@@ -107,14 +117,14 @@ def _within(state: PlaceState, low: Sequence[int]) -> frozenset[int]:
             return largest_error(outputs, reference) <= limit
 
         for share in _SHARES:
-            remaining = largest_fitting(low, partial(fits, share * allowed), _MAX_TRIALS)
-            if not remaining:
+            chosen = largest_fitting(low, partial(fits, share * allowed), _MAX_TRIALS)
+            if not chosen:
                 break
-            trial = replace(solution, plan=_plan_with(solution, remaining))
-            with Executor(build(compiled, trial)) as running:
+            solution = _solved_with(state, low, chosen)
+            with Executor(build(compiled.with_graph(solution.graph), solution)) as running:
                 if largest_error(_outputs(running, inputs), reference) <= _MAX_SHARE * allowed:
-                    return remaining
-    return frozenset()
+                    return solution
+    return _solved_with(state, low, frozenset())
 
 
 def _in_float32(mod: tvm.IRModule, solution: Solution) -> Executable:
