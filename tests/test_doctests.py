@@ -36,6 +36,8 @@ def has_examples(name: str) -> bool:
 def imported(name: str) -> ModuleType:
     if not name.startswith("heteroplace.") or name.split(".")[1] in _NEEDS_TVM:
         pytest.importorskip("tvm.relay")
+    if name.startswith("heteroplace.parts.torch."):
+        pytest.importorskip("torch", reason="PyTorch is in the extra torch")
     if name.startswith("benchmarks.tabular"):
         pytest.importorskip("skl2onnx", reason="scikit-learn is in the extra bench")
     return importlib.import_module(name)

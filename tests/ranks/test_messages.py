@@ -25,6 +25,7 @@ from heteroplace.parts.hosts.message_programs import (
 )
 from heteroplace.parts.hosts.messages import _fit, measure_messages
 from heteroplace.run.transport import Ranks
+from heteroplace.stage_log import StageLog
 
 BRIEF = LinkProbeOptions((4, 1 << 26), 5, 1, 1 << 16)
 
@@ -124,9 +125,9 @@ def test_every_rank_finds_the_same_links_for_each_ordered_pair_of_hosts() -> Non
 def test_the_shortest_messages_count_where_waits_hide_the_others() -> None:
     hidden = {4: [900, 5000, 5000, 5000, 5000], 4000: [1450, 5000, 5000, 5000, 5000]}
     told: list[str] = []
-    found = _fit({(0, 1): hidden}, told.append)[0, 1]
+    found = _fit({(0, 1): hidden}, StageLog(told.append))[0, 1]
     assert found.samples == ((4, 450), (4000, 1000))
-    assert told == ["waits are longer than the messages: the shortest of all count"]
+    assert told == ["Waits are longer than the messages: the shortest of all count"]
 
 
 def test_round_trips_of_the_benchmark_are_right_on_both_hosts() -> None:

@@ -11,6 +11,7 @@ import tvm
 from relay_models import (
     TARGET,
     conv,
+    cores,
     cpu_cluster,
     module,
     random_costs,
@@ -23,7 +24,7 @@ from tvm import relay, te
 import heteroplace as hp
 from heteroplace.errors import SolverError
 from heteroplace.lower.executable import Executable
-from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import BFLOAT16, maker_of
@@ -179,6 +180,30 @@ def test_a_network_in_bfloat16_is_near_and_holds_smaller_weights() -> None:
     symbols = [str(kernel) for kernel in low.lowered.program.kernels]
     assert sum("bfloat16_conv2d" in symbol for symbol in symbols) == 2
     assert sum("bfloat16_matmul" in symbol for symbol in symbols) == 1
+
+
+@on_bfloat16
+@pytest.mark.costly
+@pytest.mark.parametrize("places", ["0110", "1001", "0101"])
+def test_values_between_memories_have_the_same_bits(places: str) -> None:
+    mod, ids = network(), (*cores(), *cores())[:2]
+    devices = tuple(Device(f"cpu.{n}", "cpu", TARGET, 0, n, (core,)) for n, core in enumerate(ids))
+    memories = Memory("ram0", 2**33), Memory("ram1", 2**33)
+    links = tuple(
+        Link(f"{src}{dst}", src, dst, 10**9, 1_000, "bus") for src, dst in ((0, 1), (1, 0))
+    )
+    cluster = Cluster("two memories", memories, devices, links, 0)
+    inputs, names = random_inputs(mod), [task.name for task in prepare(mod).graph.tasks]
+    assert len(names) == len(places)
+
+    def result(where: str) -> bytes:
+        pin = {name: f"cpu.{place}" for name, place in zip(names, where, strict=True)}
+        with tvm.transform.PassContext(opt_level=3):
+            executable = hp.build(mod, cluster, costs=random_costs, precision="bf16", pin=pin)
+        (output,) = outputs(executable, inputs)
+        return output.tobytes()
+
+    assert result(places) == result("0000")
 
 
 def quick_in_bfloat16(graph: TaskGraph, cluster: Cluster) -> CostTable:

@@ -8,7 +8,7 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ NEEDED = ("torch", "onnxscript", "torchvision", "transformers")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 pytestmark = [
     pytest.mark.relay,
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
 ]
@@ -82,11 +83,6 @@ TEXTS = {
 }  # fmt: skip
 
 
-def one_is_quick(names: Iterable[str], quick: str) -> list[Any]:
-    """Return parameters of a test that is slow for all names but one."""
-    return [pytest.param(name, marks=() if name == quick else pytest.mark.slow) for name in names]
-
-
 def check_network(module: Any, caplog: pytest.LogCaptureFixture, *inputs: Any) -> None:
     """Assert that a compiled network gives PyTorch's numbers, and that no graph is left to it."""
     torch = importlib.import_module("torch")
@@ -115,8 +111,7 @@ def first_tensor(outputs: Any) -> Any:
     return outputs[0] if hasattr(outputs, "keys") else outputs
 
 
-@pytest.mark.costly(15)
-@pytest.mark.parametrize("name", one_is_quick(IMAGES, "squeezenet1_1"))
+@pytest.mark.parametrize("name", IMAGES)
 def test_a_network_of_torchvision(name: str, caplog: pytest.LogCaptureFixture) -> None:
     torch = importlib.import_module("torch")
     torch.manual_seed(0)
@@ -124,16 +119,13 @@ def test_a_network_of_torchvision(name: str, caplog: pytest.LogCaptureFixture) -
     check_network(make().eval(), caplog, torch.randn(1, 3, size, size))
 
 
-@pytest.mark.costly(15)
-@pytest.mark.parametrize("name", one_is_quick(TEXTS, "distilbert"))
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_network_of_transformers(name: str, caplog: pytest.LogCaptureFixture) -> None:
     torch = importlib.import_module("torch")
     torch.manual_seed(0)
     check_network(TEXTS[name]().eval(), caplog, torch.randint(0, VOCABULARY, (1, 12)))
 
 
-@pytest.mark.slow
-@pytest.mark.costly(60)
 def test_the_programs_of_the_guide_run(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
     assert len(blocks) == 3

@@ -11,13 +11,17 @@ import pytest
 from heteroplace.cli.models.cached_model import Program
 from heteroplace.cli.run_file import Ran
 from heteroplace.cli.run_result import result_json, result_text
+from heteroplace.files.manifest import Manifest
 from heteroplace.machine.usage import QUIET_CORES
 from tests.unit.questions.worked import diamond_solution
 
 
 def ran_beside(others_cores: float) -> Ran:
     outputs = {"logits": np.zeros(4, np.float32)}
-    return Ran(diamond_solution(), outputs, {"logits": "float32"}, (90, 100, 120), others_cores)
+    solution = diamond_solution()
+    manifest = Manifest("0.0", "", solution, (), (("logits", (4,), "float32"),), ())
+    times_ns = (90, 100, 120)
+    return Ran(solution, outputs, {"logits": "float32"}, times_ns, others_cores, manifest)
 
 
 PROGRAM = Program(Path("m.so"), "m.so: a compiled file")

@@ -69,6 +69,7 @@ class PeerTime:
         """Return the line about it."""
         name = f"{self.name} {self.version}".rstrip()
         precision = f", which computes in {self.precision} by default" if self.precision else ""
+        precision += ", as we do with --precision bf16" if self.precision == "bf16" else ""
         details = f"{plural(self.num_threads, 'thread')} each"
         if self.max_difference is not None:
             details += f"; outputs differ by at most {self.max_difference:.1e} of the largest value"
