@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ from heteroplace.pipeline import prepare
 from heteroplace.pipeline.precision_stage import largest_error, largest_fitting
 from heteroplace.pipeline.rounded_network import switched, with_switches
 from heteroplace.relay.targets import multiplies_bfloat16
+from tests.short_measuring import short_measuring
 
 pytestmark = pytest.mark.relay
 
@@ -256,6 +258,27 @@ def test_auto_takes_what_stays_within_the_error() -> None:
     tight = built(mod, quick_in_bfloat16, precision="auto", max_error=1e-6)
     assert not low_tasks(tight)
     assert outputs(tight, inputs)[0].tobytes() == expected[0].tobytes()
+
+
+@on_bfloat16
+@pytest.mark.costly(8)
+def test_layers_return_to_float32_where_costs_were_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HETEROPLACE_COSTS", str(tmp_path / "costs.sqlite"))
+    # The first layer loses nothing in bfloat16, the second one does.
+    x, exact_weights = var("x", (256, 512)), rounded_weights(weights(512, 512).data.numpy())
+    signs = relay.nn.dense(relay.sign(x), relay.const(exact_weights))
+    mod = module([x], relay.nn.dense(relay.nn.relu(signs), weights(512, 512, seed=1)))
+    inputs = random_inputs(mod)
+    with short_measuring():
+        exact, auto, loose = (
+            built(mod, "measure", precision=precision, max_error=error)
+            for precision, error in (("float32", 1.0), ("auto", 1e-4), ("auto", 0.1))
+        )
+    assert len(low_tasks(auto)) < 2
+    assert largest_error(outputs(auto, inputs), outputs(exact, inputs)) < EXACT
+    assert largest_error(outputs(loose, inputs), outputs(exact, inputs)) < 0.1
 
 
 @pytest.mark.costly

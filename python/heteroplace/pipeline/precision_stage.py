@@ -30,6 +30,7 @@ from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.ranges.array_intervals import legal_arrays
 from heteroplace.run.executor import Executor
 from heteroplace.run.missing_devices import missing_devices
+from heteroplace.simulate.interference import Interference
 from heteroplace.solve.problem import SolveOptions
 
 _NUM_INPUTS = 4
@@ -93,12 +94,15 @@ def _solved_with(state: PlaceState, low: Sequence[int], allowed: frozenset[int])
             rows[task][twin] = Cost.excluded("in bfloat16 the outputs are too far off")
     graph = replace(costed.graph, tasks=tuple(tasks))
     costs = table_from_rows(graph, costed.cluster, tuple(map(tuple, rows)))
-    measured = None if costed.measure_interference is None else costed.interference_known
+
+    def interference() -> Interference:
+        return replace(costed.interference_known(), graph_digest=graph.digest())
+
     restricted = replace(
         costed,
         compiled=costed.compiled.with_graph(graph),
         costs=costs,
-        measure_interference=measured,
+        measure_interference=None if costed.measure_interference is None else interference,
     )
     return core_stages.solve(restricted, request.limits, request.options.solver, request.log)
 
