@@ -87,8 +87,8 @@ def _solved_with(state: PlaceState, low: Sequence[int], allowed: frozenset[int])
     in_float32 = tuple(device.name for index, device in enumerate(devices) if index not in twins)
     tasks, rows = list(costed.graph.tasks), [list(row) for row in costed.costs.rows]
     for task in raised:
-        known = tasks[task].devices or in_float32
-        remaining = tuple(name for name in known if name in in_float32)
+        names = tasks[task].devices or in_float32
+        remaining = tuple(name for name in names if name in in_float32)
         tasks[task] = replace(tasks[task], devices=remaining)
         for twin in twins:
             rows[task][twin] = Cost.excluded("in bfloat16 the outputs are too far off")
