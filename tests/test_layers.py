@@ -35,6 +35,7 @@ LAYERS = {
     "nvrtc": (1, 0),
     "stage_log": (1, 2),
     "stats": (1, 0),
+    "bfloat16_bits": (1, 0),
     "report": (1, 1),
     "coarsen": (2, 0),
     "costs": (2, 0),

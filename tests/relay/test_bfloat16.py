@@ -23,6 +23,7 @@ from relay_models import (
 from tvm import relay, te
 
 import heteroplace as hp
+from heteroplace.bfloat16_bits import bfloat16_bits, rounded_to_bfloat16
 from heteroplace.errors import SolverError
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -31,7 +32,6 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import BFLOAT16, maker_of
 from heteroplace.model.plan import Run
 from heteroplace.parts.kernels.cpu import bfloat16_conv_op, bfloat16_matmul_op
-from heteroplace.parts.kernels.cpu.bfloat16 import bfloat16_bits, rounded_weights
 from heteroplace.pipeline import prepare
 from heteroplace.pipeline.precision_stage import largest_error, largest_fitting
 from heteroplace.pipeline.rounded_network import switched, with_switches
@@ -68,7 +68,7 @@ def test_numbers_are_rounded_to_the_nearest(number: float, bits: int) -> None:
 @pytest.mark.parametrize("bits", [0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001])
 def test_a_nan_stays_one(bits: int) -> None:
     nan = np.array([bits], np.uint32).view(np.float32)
-    assert np.isnan(rounded_weights(nan)).all()
+    assert np.isnan(rounded_to_bfloat16(nan)).all()
 
 
 def run_kernel(
@@ -78,8 +78,8 @@ def run_kernel(
     result = np.zeros([int(extent) for extent in tensors[-1].shape], np.float32)
     given = [tvm.nd.array(each) for each in (*arrays, result)]
     kernel(*given)
-    found: np.ndarray = given[-1].numpy()
-    return found
+    stored: np.ndarray = given[-1].numpy()
+    return stored
 
 
 @on_bfloat16
@@ -99,9 +99,9 @@ def test_products_are_those_of_rounded_numbers(rows: int, columns: int, depth: i
         right = te.placeholder(panels.shape, "uint16", "b")
         (product,) = bfloat16_matmul_op._compute({"columns": columns}, [left, right], None)
         schedule = bfloat16_matmul_op.schedule_bfloat16_matmul(None, [product], None)
-        found = run_kernel((left, right, product), schedule, (bfloat16_bits(a), panels))
-    wide_a, wide_b = (rounded_weights(each).astype(np.float64) for each in (a, b))
-    assert largest_error([found], [(wide_a @ wide_b.T).astype(np.float32)]) < EXACT
+        output = run_kernel((left, right, product), schedule, (bfloat16_bits(a), panels))
+    wide_a, wide_b = (rounded_to_bfloat16(each).astype(np.float64) for each in (a, b))
+    assert largest_error([output], [(wide_a @ wide_b.T).astype(np.float32)]) < EXACT
 
 
 @on_bfloat16
@@ -130,9 +130,9 @@ def test_convolutions_are_those_of_rounded_numbers(
         right = te.placeholder(pairs.shape, "uint16", "filters")
         (result,) = bfloat16_conv_op._compute(attrs, [left, right], None)
         schedule = bfloat16_conv_op.schedule_bfloat16_conv(None, [result], None)
-        found = run_kernel((left, right, result), schedule, (bfloat16_bits(data), pairs))
-    expected = convolved(rounded_weights(data), rounded_weights(filters), stride, pad)
-    assert largest_error([found], [expected]) < EXACT
+        output = run_kernel((left, right, result), schedule, (bfloat16_bits(data), pairs))
+    expected = convolved(rounded_to_bfloat16(data), rounded_to_bfloat16(filters), stride, pad)
+    assert largest_error([output], [expected]) < EXACT
 
 
 def convolved(data: np.ndarray, filters: np.ndarray, stride: int, pad: int) -> np.ndarray:
@@ -151,7 +151,7 @@ def network() -> tvm.IRModule:
     first = relay.nn.relu(conv(x, 32, 3))
     second = relay.nn.relu(conv(first, 32, 32, kernel=1) + first)
     rows = relay.reshape(relay.transpose(second, (0, 2, 3, 1)), (100, 32))
-    return module([x], relay.nn.dense(rows, weights(48, 32)))
+    return module([x], relay.nn.dense(rows, weights(160, 32)))
 
 
 def built(mod: tvm.IRModule, costs: object = random_costs, **options: object) -> Executable:
@@ -170,14 +170,14 @@ def test_a_network_in_bfloat16_is_near_and_holds_smaller_weights() -> None:
     mod = network()
     inputs = random_inputs(mod)
     exact, low = (built(mod, precision=each) for each in ("float32", "bf16"))
-    expected, found = outputs(exact, inputs), outputs(low, inputs)
-    assert 1e-4 < largest_error(found, expected) < 2e-2
-    assert found[0].dtype == np.float32
-    assert outputs(low, inputs)[0].tobytes() == found[0].tobytes()
+    expected, rounded = outputs(exact, inputs), outputs(low, inputs)
+    assert 1e-4 < largest_error(rounded, expected) < 2e-2
+    assert rounded[0].dtype == np.float32
+    assert outputs(low, inputs)[0].tobytes() == rounded[0].tobytes()
     weights_of = [
         sum(task.weight_bytes for task in each.solution.graph.tasks) for each in (exact, low)
     ]
-    few_channels, others = 4 * 3 * 32 * 9, 4 * (32 * 32 + 32 * 48)
+    few_channels, others = 4 * 3 * 32 * 9, 4 * (32 * 32 + 32 * 160)
     assert weights_of == [few_channels + others, few_channels + others // 2]
     symbols = [str(kernel) for kernel in low.lowered.program.kernels]
     assert sum("bfloat16_conv2d" in symbol for symbol in symbols) == 2
@@ -267,7 +267,7 @@ def test_layers_return_to_float32_where_costs_were_measured(
 ) -> None:
     monkeypatch.setenv("HETEROPLACE_COSTS", str(tmp_path / "costs.sqlite"))
     # The first layer loses nothing in bfloat16, the second one does.
-    x, exact_weights = var("x", (256, 512)), rounded_weights(weights(512, 512).data.numpy())
+    x, exact_weights = var("x", (256, 512)), rounded_to_bfloat16(weights(512, 512).data.numpy())
     signs = relay.nn.dense(relay.sign(x), relay.const(exact_weights))
     mod = module([x], relay.nn.dense(relay.nn.relu(signs), weights(512, 512, seed=1)))
     inputs = random_inputs(mod)
@@ -291,13 +291,13 @@ def test_switches_round_the_products_of_their_tasks_alone() -> None:
     inputs = random_inputs(mod)
     executable = built(with_switches(network.mod, tasks))
     for switches in ([0, 0], [1, 0], [0, 1], [1, 1]):
-        (found,) = outputs(executable, switched(inputs, switches))
-        rounding = [rounded_weights if on else np.asarray for on in switches]
+        (output,) = outputs(executable, switched(inputs, switches))
+        rounding = [rounded_to_bfloat16 if on else np.asarray for on in switches]
         products = rounding[0](inputs["x"]) @ rounding[0](first.data.numpy()).T
         middle = np.exp(products - products.max(-1, keepdims=True))
         middle = (middle / middle.sum(-1, keepdims=True)).astype(np.float32)
         expected = rounding[1](middle) @ rounding[1](second.data.numpy()).T
-        assert largest_error([found], [expected]) < 1e-4
+        assert largest_error([output], [expected]) < 1e-4
 
 
 def test_a_group_that_does_not_fit_is_halved() -> None:
@@ -313,7 +313,7 @@ def test_a_group_that_does_not_fit_is_halved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "error"),
+    ("output", "expected", "error"),
     [
         ([1.0, 2.5], [1.0, 2.0], 0.25),
         ([np.nan, 1.0], [np.nan, 1.0], 0.0),
@@ -323,9 +323,9 @@ def test_a_group_that_does_not_fit_is_halved() -> None:
     ],
 )
 def test_errors_are_relative_to_the_largest_value(
-    found: list[float], expected: list[float], error: float
+    output: list[float], expected: list[float], error: float
 ) -> None:
-    assert largest_error([np.float32(found)], [np.float32(expected)]) == error
+    assert largest_error([np.float32(output)], [np.float32(expected)]) == error
 
 
 def test_integers_that_differ_are_wrong() -> None:

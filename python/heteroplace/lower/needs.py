@@ -14,7 +14,7 @@ from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Device
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import known_features, machine_name
-from heteroplace.relay.targets import BFLOAT16_KERNELS, device_target, launcher
+from heteroplace.relay.targets import device_target, has_bfloat16_kernels, launcher
 
 
 def needs_text(solution: Solution, digests: Mapping[str, str]) -> str:
@@ -66,7 +66,7 @@ def cpu_features(target: tvm.target.Target) -> frozenset[str]:
     LLVM never makes an instruction of AVX512-BF16 of float32 arithmetic.
     """
     features = known_features() & set(codegen.llvm_get_cpu_features(target))
-    is_float32 = BFLOAT16_KERNELS not in list(target.keys)
+    is_float32 = not has_bfloat16_kernels(target)
     return features - {"avx512bf16"} if is_float32 else features
 
 

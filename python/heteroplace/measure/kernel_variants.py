@@ -25,20 +25,29 @@ from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices, table_from_rows
 from heteroplace.model.demands import with_precisions
-from heteroplace.model.graph import Task, TaskGraph
+from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
-from heteroplace.model.implementations import BFLOAT16, BFLOAT16_OPS, LIBRARY_MAKERS, twin_name
+from heteroplace.model.implementations import BFLOAT16, LIBRARY_MAKERS, twin_name
 from heteroplace.model.plan import devices_of
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
 from heteroplace.precision_option import network_precision, precision_by_pattern
 from heteroplace.registry import load_plugin, plugins
+from heteroplace.relay.expressions import post_order, task_of_span
+from heteroplace.relay.products import constant_weights
 from heteroplace.relay.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.missing_devices import missing_devices
 
 _DESCRIBE_KERNELS = "heteroplace.measure.kernels.kernel_identity:describe_kernels"
 """Loaded where there are other kernels to compare with."""
+
+
+_REMEDIES = {
+    "tvm": ("kernels='best'", "kernels='auto' or 'tvm'"),
+    BFLOAT16: ("precision by layer or 'auto'", "precision='bf16'"),
+}
+"""By maker, the option that asks for its kernels, and what to give instead."""
 
 
 class SearchedVariants(KernelVariants, Protocol):
@@ -152,9 +161,8 @@ def with_implementations(
         An op cannot be compiled for some target, or the trace of a tuned kernel is damaged.
     """
     compiled, graph = CompiledNetwork.of(network), network.graph
-    if makers == [BFLOAT16]:
-        _check_has_several(graph, items, "precision by layer or 'auto'", "precision='bf16'")
-    _check_has_several(graph, items, "kernels='best'", "kernels='auto' or 'tvm'")
+    for maker in makers:
+        _check_has_several(graph, items, *_REMEDIES.get(maker, _REMEDIES["tvm"]))
     count = len(cluster.devices)
     twins: list[Device] = []
     bases: list[tuple[int, str]] = []
@@ -172,10 +180,10 @@ def with_implementations(
     for position, (base_id, maker) in enumerate(bases):
         placement = [base_id if base_id in ids else ids[0] for ids in allowed]
         twin = count + position
-        if maker in ("tvm", BFLOAT16):
+        if maker == "tvm":
             others = differing_tasks(compiled, both, placement, base_id, twin)
-            if maker == BFLOAT16:  # others only round what these read
-                others = [task for task in others if _multiplies(graph.tasks[task])]
+        elif maker == BFLOAT16:
+            others = _tasks_with_weights(network, placement, base_id)
         else:
             others = variant_tasks(compiled, cluster, placement, base_id, maker)
         for task in others:
@@ -191,8 +199,16 @@ def with_implementations(
     return with_held_weights(network.with_graph(replace(graph, tasks=tasks)), cluster), cluster
 
 
-def _multiplies(task: Task) -> bool:
-    return not set(BFLOAT16_OPS).isdisjoint(task.op.split("+"))
+def _tasks_with_weights(network: Network, placement: Sequence[int], base: int) -> list[int]:
+    """The tasks on device `base` that multiply by constant weights."""
+    calls = post_order(network.mod["main"].body)
+    names = {task_of_span(call) for call in calls if constant_weights(call) is not None}
+    tasks = network.graph.tasks
+    return [
+        task
+        for task, device in enumerate(placement)
+        if device == base and tasks[task].name in names
+    ]
 
 
 def differing_tasks(

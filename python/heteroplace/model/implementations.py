@@ -37,9 +37,6 @@ LIBRARY_MAKERS = {
 BFLOAT16 = "bf16"
 """The maker of our own kernels that multiply in bfloat16."""
 
-BFLOAT16_OPS = ("nn.dense", "nn.matmul", "nn.conv2d")
-"""The ops that it computes, where their weights are constants."""
-
 MAKERS = ("tvm", "tuned", BFLOAT16, *LIBRARY_MAKERS)
 """Who makes kernels beside us: TVM as it is, its tuners, we in bfloat16, cuBLASLt, cuDNN."""
 

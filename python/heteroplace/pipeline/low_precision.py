@@ -7,7 +7,7 @@ import tvm
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.annotate.requested_options import requested_number
-from heteroplace.relay.targets import BFLOAT16_KERNELS, device_target
+from heteroplace.relay.targets import device_target, has_bfloat16_kernels
 
 
 def low_precision_text(solution: Solution) -> str:
@@ -16,7 +16,7 @@ def low_precision_text(solution: Solution) -> str:
     names = [
         device.name
         for device in solution.cluster.devices
-        if device.name in used and BFLOAT16_KERNELS in list(device_target(device).keys)
+        if device.name in used and has_bfloat16_kernels(device_target(device))
     ]
     if not names:
         return ""

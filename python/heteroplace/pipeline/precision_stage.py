@@ -135,11 +135,12 @@ def _within(state: PlaceState, low: Sequence[int]) -> Solution:
 
 
 def _in_float32(mod: tvm.IRModule, solution: Solution) -> Executable:
-    """A network compiled for the device of a plan that has most cores."""
+    """A network compiled for the CPU with most cores among those that the plan uses."""
     cluster = solution.cluster
-    cpus = [index for index, device in enumerate(cluster.devices) if device.kind == "cpu"]
-    widest = max(cpus, key=lambda index: len(cluster.devices[index].cores))
-    part = with_devices(cluster, [widest])
+    used = map(cluster.device_id, solution.devices_used)
+    bases = (base_of(cluster, index) for index in used)
+    cpus = [index for index in bases if index is not None and cluster.devices[index].cores]
+    part = with_devices(cluster, [max(cpus, key=lambda index: len(cluster.devices[index].cores))])
     options = PlaceOptions(solver="heft", costs="estimate", verify="off")
     compiled, plain = place(mod, part, options, SolveOptions())
     return build(compiled, plain)

@@ -52,6 +52,21 @@ def operands_of(expr: relay.Expr) -> tuple[MatrixOperand, MatrixOperand] | None:
     )
 
 
+def constant_weights(expr: relay.Expr) -> relay.Constant | None:
+    """Return the constant of a float32 product or convolution of one group, typed; None: none.
+
+    These are what kernels in bfloat16 compute.
+    """
+    weights: relay.Expr | None = None
+    if is_op_call(expr, "nn.conv2d"):
+        dtypes = {str(each.checked_type.dtype) for each in (*expr.args, expr)}
+        weights = expr.args[1] if int(expr.attrs.groups) == 1 and dtypes == {"float32"} else None
+    elif (operands := operands_of(expr)) is not None and expr.checked_type.dtype == "float32":
+        (_, turns_a), (weights, _) = operands
+        weights = None if turns_a else weights
+    return weights if isinstance(weights, relay.Constant) else None
+
+
 def without_transposes(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a typed module whose products read matrices as they are before they are transposed.
 

@@ -103,6 +103,11 @@ def multiplies_bfloat16(target: tvm.target.Target) -> bool:
     )
 
 
+def has_bfloat16_kernels(target: tvm.target.Target) -> bool:
+    """Say whether products on a target are computed in bfloat16."""
+    return BFLOAT16_KERNELS in target.keys
+
+
 def with_bfloat16(cluster: Cluster) -> Cluster:
     """Return a cluster whose CPUs multiply in bfloat16, as far as they have the instruction.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from heteroplace.argument_checks import did_you_mean
+from heteroplace.bfloat16_bits import bfloat16_bits
 from heteroplace.errors import ExecutionError
 from heteroplace.relay.ranges.drawn import array_in
 from heteroplace.relay.ranges.interval import Interval
@@ -108,10 +109,7 @@ def _cast_to_bfloat16(name: str, array: Any) -> Any:
             f"input {name!r} is of type {array.dtype}, expected bfloat16: floating point numbers, "
             "which are rounded, or the bits of each as uint16"
         )
-    bits = np.asarray(array, dtype="float32", order="C").view("uint32")
-    nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-    # The sum makes another number of what is none.
-    return np.where(np.isnan(array), 0x7FC0, nearest).astype("uint16")
+    return bfloat16_bits(array)
 
 
 def _holds(cast_array: Any, array: Any, dtype: str) -> bool:

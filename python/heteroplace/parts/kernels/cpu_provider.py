@@ -26,7 +26,7 @@ from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
 from heteroplace.parts.kernels.rewrites.whole_blocks import WholeBlocks
 from heteroplace.parts.kernels.rewrites.winograd import PlainFilters, Winograd, with_plain_sums
 from heteroplace.relay.expressions import is_op_call, post_order
-from heteroplace.relay.targets import BFLOAT16_KERNELS, OWN_KERNELS, float_lanes
+from heteroplace.relay.targets import OWN_KERNELS, float_lanes, has_bfloat16_kernels
 from heteroplace.relay.tasks.network import Network
 
 _REWRITES = "heteroplace.parts.kernels.rewrites"
@@ -57,19 +57,17 @@ class CpuProvider:
         plain: PlainFilters = {}
 
         def is_bfloat16(task: str | None) -> bool:
-            return BFLOAT16_KERNELS in list(own_targets.get(task or "", target).keys)
+            return has_bfloat16_kernels(own_targets.get(task or "", target))
 
-        targets = (target, *own_targets.values())
-        products: tuple[tvm.transform.Pass, ...] = ()
-        convolutions: tuple[tvm.transform.Pass, ...] = ()
-        if any(BFLOAT16_KERNELS in list(each.keys) for each in targets):
-            products = (load_entry(_BFLOAT16_PRODUCTS)(is_bfloat16),)
-            convolutions = (load_entry(_BFLOAT16_CONVOLUTIONS)(is_bfloat16),)
+        def lowered(entry: str) -> tuple[tvm.transform.Pass, ...]:
+            is_used = any(map(has_bfloat16_kernels, (target, *own_targets.values())))
+            return (load_entry(entry)(is_bfloat16),) if is_used else ()
+
         first = (ScaleMaps(), MatrixConvolutions(), ConvolvePhases())
         return SegmentPasses(
             (*first, WholeBlocks(float_lanes(target)), Powers()),
-            (*products, *in_place),
-            (GlobalMeans(), *convolutions, Winograd(plain), ComputeOnce()),
+            (*lowered(_BFLOAT16_PRODUCTS), *in_place),
+            (GlobalMeans(), *lowered(_BFLOAT16_CONVOLUTIONS), Winograd(plain), ComputeOnce()),
             partial(with_plain_sums, plain=plain),
         )
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from heteroplace.bfloat16_bits import bfloat16_bits
 from heteroplace.errors import ExecutionError
 
 DATATYPES = {
@@ -145,7 +146,7 @@ class TensorCodec:
         if self._is_bfloat16 or kind == "f":
             with np.errstate(over="ignore"):
                 array = np.array(values, np.float32 if self._is_bfloat16 else self._dtype)
-            bits = _bfloat16_bits(array) if self._is_bfloat16 else array
+            bits = bfloat16_bits(array) if self._is_bfloat16 else array
             if not _are_finite(bits, self._is_bfloat16):
                 raise OverflowError(f"{self.datatype} does not hold it")
             return bits
@@ -172,12 +173,6 @@ def _element_type(dtype: str) -> Any:
 def _nested_list(element: Any, depth: int) -> Any:
     """Return the type of lists of lists ... of elements."""
     return reduce(lambda inner, _: list[inner], range(depth), element)  # type: ignore[valid-type]
-
-
-def _bfloat16_bits(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Round to the nearest brain float; of two that are as near, to the even one."""
-    bits = array.view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def _are_finite(array: npt.NDArray[Any], is_bfloat16: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Numbers in bfloat16 on CPUs: how they are rounded, and the instruction that multiplies them.
+"""Numbers in bfloat16 on CPUs: an op that rounds, and the instruction that multiplies.
 
 A bfloat16 is the upper half of a float32, and LLVM 10 has no type for it: tensors hold its bits.
 The instruction `vdpbf16ps` multiplies two pairs in each lane and adds both products to a float32.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relay, te, tir
 from tvm.topi import tag
@@ -18,7 +17,7 @@ from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 ROUND_OP = "heteroplace_bfloat16"
-"""Rounds float32 numbers to the bits of bfloat16, to nearest, ties to even."""
+"""Rounds float32 numbers to the nearest bfloat16, ties to even. The result has its bits."""
 PAIR = 2
 """Numbers that the instruction multiplies in each lane."""
 LANES = 16
@@ -29,25 +28,6 @@ _HALF = 0x7FFF
 _QUIET_NAN = 0x7FC0
 _INFINITY = 0x7F800000
 _MAGNITUDE = 0x7FFFFFFF
-
-
-def bfloat16_bits(array: np.ndarray) -> np.ndarray:
-    """Return float32 numbers rounded to bfloat16, as their bits.
-
-    Examples
-    --------
-    >>> [hex(bits) for bits in bfloat16_bits(np.array([1, 1.01, np.inf, np.nan], "float32"))]
-    ['0x3f80', '0x3f81', '0x7f80', '0x7fc0']
-    """
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    rounded = (bits + (_HALF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
-    rounded = np.where((bits & _MAGNITUDE) > _INFINITY, _QUIET_NAN, rounded)
-    return rounded.astype(BFLOAT16_BITS)
-
-
-def rounded_weights(array: np.ndarray) -> np.ndarray:
-    """Return float32 numbers rounded to bfloat16, as float32."""
-    return (bfloat16_bits(array).astype(np.uint32) << 16).view(np.float32)
 
 
 def rounded(value: relay.Expr) -> relay.Call:
@@ -113,7 +93,7 @@ def pair_products() -> tvm.tir.TensorIntrin:
 
 
 def _statements(ins: list[tir.Buffer], outs: list[tir.Buffer]) -> tuple[tir.Stmt, ...]:
-    """What computes the sums at once, sets them to 0, and adds to them."""
+    """Return the statements that compute the sums, set them to 0, and add to them."""
     data, weights = ins
     (to,) = outs
     sums_type, pairs_type = f"float32x{LANES}", f"int32x{LANES}"

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
-from tvm import relay, te, tir
-from tvm.topi import tag
+from tvm import relay, te, tir, topi
 
-from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, bfloat16_bits, pair_products
-from heteroplace.parts.kernels.cpu.conv_tiles import conv_tile
-from heteroplace.parts.kernels.cpu.fused_schedules import largest_divisor, schedule_by_tag
-from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
+from heteroplace.bfloat16_bits import bfloat16_bits
+from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, pair_products
+from heteroplace.parts.kernels.cpu.conv_tiles import schedule_result
+from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
+from heteroplace.parts.kernels.cpu.product_tiles import shape_of
 from heteroplace.parts.kernels.rewrites.narrow_weights import widened
 from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
@@ -33,10 +33,6 @@ lanes of data / 2, 16, 2], both of the bits of bfloat16. The result is of float3
 
 _TAG = BFLOAT16_CONV_OP
 _SUMS = "float32"
-_MIN_PARTS = 8
-"""Into which rows are cut that are padded at a time, for several cores."""
-_MIN_ROWS = 5
-"""Of such a part; those around it are padded for it too."""
 
 
 class FilterWindow(NamedTuple):
@@ -116,28 +112,15 @@ def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
     return relay.TensorType(shape, _SUMS)
 
 
-def _padded(data: te.Tensor, window: FilterWindow) -> te.Tensor:
-    """The map with zeros around it."""
-    if not any(window.padding):
-        return data
-    num, blocks, height, width, lanes = shape_of(data)
-    above, left, below, right = window.padding
-
-    def element(n: Any, c: Any, y: Any, x: Any, lane: Any) -> tir.PrimExpr:
-        inside = (y >= above, y < height + above, x >= left, x < width + left)
-        value = data[n, c, y - above, x - left, lane]
-        return tir.if_then_else(tir.all(*inside), value, tir.const(0, data.dtype))
-
-    shape = num, blocks, height + above + below, width + left + right, lanes
-    return te.compute(shape, element, "padded", tag=f"{tag.INJECTIVE},pad")
-
-
 def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     data, filters = tensors
     window = _window(attrs)
     num, _, *size, _ = shape_of(data)
     blocks, data_blocks, *filter_size, pairs, lanes, _ = shape_of(filters)
-    padded = _padded(data, window)
+    padded = data
+    if any(window.padding):
+        above, left, below, right = window.padding
+        padded = topi.nn.pad(data, (0, 0, above, left, 0), (0, 0, below, right, 0))
     extents = [("block", data_blocks), ("ky", filter_size[0]), ("kx", filter_size[1])]
     extents += [("pair", pairs), ("of_pair", PAIR)]
     axes = [te.reduce_axis((0, extent), name) for name, extent in extents]
@@ -160,45 +143,18 @@ def schedule_bfloat16_conv(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
 
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
-    data, _ = conv.op.input_tensors
-    _, blocks, height, width, _ = shape_of(conv)
-    tile = conv_tile(blocks, height, width, vector_registers())
-    is_padded = isinstance(data.op, te.ComputeOp)
-    part_rows = largest_divisor(height, height // _MIN_PARTS) if is_padded else 0
-    by_parts = part_rows >= _MIN_ROWS
     sums = schedule.cache_write(conv, "global")
-    whole = schedule[result]
-    n, c, y, x, lane = whole.op.axis
-    co, ci = whole.split(c, tile.blocks)
-    xo, xi = whole.split(x, tile.columns)
-    if by_parts:
-        part, y = whole.split(y, part_rows)
-        whole.reorder(n, part, co, y, xo, ci, xi, lane)
-        chunk, inner = whole.fuse(n, part), [ci, xi]
-    else:
-        yo, yi = whole.split(y, tile.rows)
-        whole.reorder(n, co, yo, xo, ci, yi, xi, lane)
-        chunk, inner = whole.fuse(n, co, yo), [ci, yi, xi]
-    whole.parallel(chunk)
-    whole.vectorize(lane)
-    if conv == result:
-        for axis in inner:
-            whole.unroll(axis)
-    else:
-        schedule[conv].compute_at(whole, xo)
-        _, *around, conv_lane = schedule[conv].op.axis
-        for axis in around:
-            schedule[conv].unroll(axis)
-        schedule[conv].vectorize(conv_lane)
-    schedule[sums].compute_at(whole, xo)
+    tiled = schedule_result(schedule, conv, result)
+    axes = tiled.inner
+    if conv != result:
+        stage = schedule[conv]
+        stage.compute_at(tiled.stage, tiled.at)
+        _, *axes, lane = stage.op.axis
+        stage.vectorize(lane)
+    for axis in axes:
+        schedule[conv].unroll(axis)
+    schedule[sums].compute_at(tiled.stage, tiled.at)
     _schedule_sums(schedule[sums])
-    if is_padded:
-        stage = schedule[data]
-        if by_parts:
-            stage.compute_at(whole, chunk)
-        else:
-            stage.parallel(stage.fuse(*stage.op.axis[:3]))
-        stage.vectorize(stage.op.axis[-1])
 
 
 def _schedule_sums(stage: te.Stage) -> None:

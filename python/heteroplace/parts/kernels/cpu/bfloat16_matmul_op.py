@@ -14,8 +14,10 @@ import numpy as np
 import tvm
 from tvm import relay, te
 
-from heteroplace.parts.kernels.cpu.bfloat16 import PAIR, bfloat16_bits
+from heteroplace.bfloat16_bits import bfloat16_bits
+from heteroplace.parts.kernels.cpu.bfloat16 import PAIR
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
+from heteroplace.parts.kernels.cpu.packed_matmul_op import packed
 from heteroplace.parts.kernels.cpu.product_tiles import TiledProduct, panel_width, shape_of
 from heteroplace.parts.kernels.cpu.register_tiles import PAIRS
 from heteroplace.parts.kernels.rewrites.narrow_weights import widened
@@ -58,15 +60,12 @@ def can_multiply(rows: int, columns: int, depth: int) -> bool:
 def paired_panels(matrix: np.ndarray) -> np.ndarray:
     """Return weights [columns, depth] of float32 in panels of pairs of bfloat16.
 
-    The panels are of whole vectors; columns behind the last are zeros.
+    The panels are those of `packed`.
     """
-    columns, depth = matrix.shape
-    width = panel_width(columns, _SUMS)
-    panels = -(-columns // width)
-    padded = np.zeros((panels * width, depth), np.float32)
-    padded[:columns] = matrix
-    laid_out = bfloat16_bits(padded).reshape(panels, width, depth // PAIR, PAIR)
-    return np.ascontiguousarray(laid_out.transpose(0, 2, 1, 3))
+    panels = packed(bfloat16_bits(matrix), _SUMS)
+    count, depth, width = panels.shape
+    pairs = panels.reshape(count, depth // PAIR, PAIR, width)
+    return np.ascontiguousarray(pairs.swapaxes(2, 3))
 
 
 def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:

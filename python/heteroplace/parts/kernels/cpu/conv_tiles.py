@@ -109,14 +109,24 @@ def schedule_conv(outs: Any) -> te.Schedule:
     return schedule_by_tag([outs] if isinstance(outs, te.Tensor) else outs, {_TAG: _schedule})
 
 
-def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
+class TiledResult(NamedTuple):
+    """The stage of what a kernel stores, cut into tiles."""
+
+    stage: te.Stage
+    at: Any
+    """The axis of the tiles: what a tile needs is computed there."""
+    inner: list[Any]
+    """The axes within a tile, but for its lanes."""
+
+
+def schedule_result(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> TiledResult:
+    """Cut what a convolution in blocks stores into tiles, and schedule the padding of its data."""
     data, _ = conv.op.input_tensors
     is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
     _, blocks, height, width, _ = shape_of(conv)
     tile = conv_tile(blocks, height, width, vector_registers())
     part_rows = largest_divisor(height, height // _MIN_PARTS) if is_padded else 0
     by_parts = part_rows >= _MIN_ROWS
-    sums = schedule.cache_write(conv, "global") if conv == result else conv
     whole = schedule[result]
     n, c, y, x, lane = whole.op.axis
     co, ci = whole.split(c, tile.blocks)
@@ -124,20 +134,13 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
     if by_parts:
         part, y = whole.split(y, part_rows)
         whole.reorder(n, part, co, y, xo, ci, xi, lane)
-        chunk = whole.fuse(n, part)
-        inner = [ci, xi]
+        chunk, inner = whole.fuse(n, part), [ci, xi]
     else:
         yo, yi = whole.split(y, tile.rows)
         whole.reorder(n, co, yo, xo, ci, yi, xi, lane)
-        chunk = whole.fuse(n, co, yo)
-        inner = [ci, yi, xi]
+        chunk, inner = whole.fuse(n, co, yo), [ci, yi, xi]
     whole.parallel(chunk)
     whole.vectorize(lane)
-    if conv == result:
-        for axis in inner:
-            whole.unroll(axis)
-    _schedule_sums(schedule, sums, data)
-    schedule[sums].compute_at(whole, xo)
     if is_padded:
         stage = schedule[data]
         if by_parts:
@@ -145,6 +148,18 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
         else:
             stage.parallel(stage.fuse(*stage.op.axis[:3]))
         stage.vectorize(stage.op.axis[-1])
+    return TiledResult(whole, xo, inner)
+
+
+def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
+    data, _ = conv.op.input_tensors
+    sums = schedule.cache_write(conv, "global") if conv == result else conv
+    tiled = schedule_result(schedule, conv, result)
+    if conv == result:
+        for axis in tiled.inner:
+            tiled.stage.unroll(axis)
+    _schedule_sums(schedule, sums, data)
+    schedule[sums].compute_at(tiled.stage, tiled.at)
 
 
 def _schedule_sums(schedule: te.Schedule, sums: te.Tensor, data: te.Tensor) -> None:

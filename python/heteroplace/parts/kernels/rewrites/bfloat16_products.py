@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.bfloat16_bits import rounded_to_bfloat16
 from heteroplace.entries import load_entry
-from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, rounded, rounded_weights
+from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, rounded
+from heteroplace.parts.kernels.rewrites.narrow_weights import MIN_NARROWED
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
@@ -28,7 +31,7 @@ from heteroplace.relay.expressions import (
     static_shape,
     task_of_span,
 )
-from heteroplace.relay.products import operands_of
+from heteroplace.relay.products import constant_weights, operands_of
 
 IsChosen = Callable[[str | None], bool]
 """Says whether a task, by its name, computes in bfloat16; None: an op of no task."""
@@ -60,21 +63,19 @@ def bfloat16_weights(call: relay.Call) -> relay.Constant | None:
     """Return the weights of a typed, neutral call that are certain to be held in bfloat16; None:
     there are none.
 
-    Those of convolutions are if blocks of channels are whole vectors.
+    Those of convolutions are if blocks of channels are whole vectors, others if they are so many
+    that `narrow_weights` narrows them.
     """
-    weights: relay.Expr | None = None
-    if op_name(call) == "nn.conv2d" and int(call.attrs.groups) == 1:
-        channels = static_shape(call.args[1].checked_type)[:2]
-        is_whole = str(call.attrs.kernel_layout) == "OIHW" and not any(
-            extent % LANES for extent in channels
-        )
-        weights = call.args[1] if is_whole else None
-    elif (operands := operands_of(call)) is not None:
-        (_, turns_a), (weights, _) = operands
-        weights = None if turns_a else weights
-    if not isinstance(weights, relay.Constant) or call.checked_type.dtype != "float32":
+    weights = constant_weights(call)
+    if weights is None:
         return None
-    return weights
+    shape = static_shape(weights.checked_type)
+    if op_name(call) != "nn.conv2d":
+        return weights if prod(shape) >= MIN_NARROWED else None
+    is_whole = str(call.attrs.kernel_layout) == "OIHW" and not any(
+        extent % LANES for extent in shape[:2]
+    )
+    return weights if is_whole else None
 
 
 class _Rewrite:
@@ -133,16 +134,14 @@ def _pass(
 
 
 def _product(old: relay.Call, state: _Rewrite) -> relay.Call | None:
-    operands = operands_of(old)
-    if operands is None or old.checked_type.dtype != "float32":
+    operands, b = operands_of(old), constant_weights(old)
+    if operands is None or b is None:
         return None
-    (a, turns_a), (b, turns_b) = operands
-    if turns_a or not isinstance(b, relay.Constant):
-        return None
+    (a, _), (_, turns_b) = operands
     rows, columns = static_shape(old.checked_type)
     depth = static_shape(a.checked_type)[1]
     if not load_entry(_CAN_MULTIPLY)(rows, columns, depth):
-        weights = state.weights(b, "rounded", rounded_weights)
+        weights = state.weights(b, "rounded", rounded_to_bfloat16)
         return relay.Call(old.op, [state.mapped[a], weights], old.attrs)
 
     def panels(matrix: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from heteroplace.model.cost import allowed_devices
 from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, shared_array
 from heteroplace.parts.kernels.rewrites.unpacked import PACKING_LEVEL, weights_of
 from heteroplace.relay.expressions import post_order, task_of_span
-from heteroplace.relay.targets import BFLOAT16_KERNELS, device_target, has_stock_kernels
+from heteroplace.relay.targets import device_target, has_bfloat16_kernels, has_stock_kernels
 from heteroplace.relay.tasks.network import Network
 
 _BFLOAT16_WEIGHTS = "heteroplace.parts.kernels.rewrites.bfloat16_products:bfloat16_weights"
@@ -86,7 +86,7 @@ def _rounded_weights(
     call: relay.Call, targets: Sequence[tvm.target.Target]
 ) -> relay.Constant | None:
     """The weights of a call that all targets multiply in bfloat16; None: there are none."""
-    if not all(BFLOAT16_KERNELS in list(target.keys) for target in targets):
+    if not all(map(has_bfloat16_kernels, targets)):
         return None
     weights: relay.Constant | None = load_entry(_BFLOAT16_WEIGHTS)(call)
     return weights

@@ -25,7 +25,7 @@ from tvm.target.codegen import target_has_features
 BFLOAT16_BITS = "uint16"
 """Element type of weights in bfloat16."""
 _WIDE = "float32"
-_MIN_ELEMENTS = 4096
+MIN_NARROWED = 4096
 """Fewer take less than a page or two: they stay as they are. So many are looked at before all."""
 _CHUNK = 2**20
 """Elements that are looked at together."""
@@ -46,7 +46,7 @@ def narrowed(array: np.ndarray, target: tvm.target.Target) -> np.ndarray:
     >>> narrowed(np.full(5000, 0.1, "float16").astype("float32"), target).dtype
     dtype('float16')
     """
-    if array.dtype != _WIDE or array.size < _MIN_ELEMENTS or target.kind.name != "llvm":
+    if array.dtype != _WIDE or array.size < MIN_NARROWED or target.kind.name != "llvm":
         return array
     bits = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
     if all(not np.any(part & 0xFFFF) for part in _parts(bits)):
@@ -72,7 +72,7 @@ def shared_array(data: tvm.nd.NDArray) -> np.ndarray:
 
 def _parts(bits: np.ndarray) -> list[np.ndarray]:
     """The first elements, which tell of most arrays that they are not narrow, and all others."""
-    starts = [0, *range(_MIN_ELEMENTS, bits.size, _CHUNK), bits.size]
+    starts = [0, *range(MIN_NARROWED, bits.size, _CHUNK), bits.size]
     return [bits[start:end] for start, end in pairwise(starts)]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.converters.call import (
     OnnxCall,
@@ -19,6 +20,9 @@ from heteroplace.parts.onnx.converters.call import (
     dtype_name,
     stacked_product,
 )
+
+_ROUNDED = "heteroplace.relay.bfloat16_rounding:rounded_value"
+"""Loaded for models in bfloat16."""
 
 
 def bit_shift(call: OnnxCall) -> relay.Expr:
@@ -257,10 +261,5 @@ def top_k(call: OnnxCall) -> relay.expr.TupleWrapper:
 
 def round_to_bfloat16(call: OnnxCall) -> relay.Expr:
     """Convert our RoundToBFloat16: the nearest float32 whose lower half is zero, ties to even."""
-    data = call.operand(0)
-    bits = relay.reinterpret(data, "uint32")
-    upper = relay.right_shift(bits, const(16, "uint32"))
-    last = relay.bitwise_and(upper, const(1, "uint32"))
-    rounded = relay.add(relay.add(bits, const(0x7FFF, "uint32")), last)
-    high_bits = relay.bitwise_and(rounded, const(0xFFFF0000, "uint32"))
-    return relay.where(relay.isnan(data), data, relay.reinterpret(high_bits, "float32"))
+    rounded: relay.Expr = load_entry(_ROUNDED)(call.operand(0))
+    return rounded
