@@ -9,12 +9,7 @@ from typing import TypeVar
 
 from heteroplace.cli.graph_problem import read_costs
 from heteroplace.cli.models.cached_model import run_cached
-from heteroplace.cli.models.given_inputs import (
-    InputSizes,
-    add_input,
-    input_arrays,
-    input_shapes,
-)
+from heteroplace.cli.models.given_inputs import InputSizes, add_input, inputs_of_model
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph_file import load_graph
@@ -22,7 +17,6 @@ from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan_file import plan_from_json
 from heteroplace.files.sharding import load_sharding
 from heteroplace.files.solution_file import load_solution
-from heteroplace.frontends import frontend_of
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import read_manifest
@@ -97,10 +91,8 @@ def with_program(
         quiet=arguments.quiet,
     )
     rest = argparse.Namespace(**{**vars(arguments), "cluster": None})
-    arrays = input_arrays(arguments)
-    shapes, values = frontend_of(Path(path)).fixed_by_arrays(Path(path), arrays, None)
-    given_shapes = {**shapes, **input_shapes(arguments)}
-    sizes = InputSizes(given_shapes, values=values, command="compile")
+    shapes, values, _ = inputs_of_model(Path(path), arguments)
+    sizes = InputSizes(shapes, values=values, command="compile")
     _, result = run_cached(
         Path(path), sizes, {}, settings, lambda program: use(str(program.path), rest)
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.cli.job import ended_together
-from heteroplace.cli.models.given_inputs import add_input, input_arrays, input_shapes
+from heteroplace.cli.models.given_inputs import add_input, inputs_of_model
 from heteroplace.cli.models.onnx_model import check_importer, check_model_file
 from heteroplace.cli.shared import (
     Parsers,
@@ -34,7 +34,6 @@ from heteroplace.cli.shared import (
 )
 from heteroplace.files.costs_file import save_costs
 from heteroplace.files.graph_file import save_graph
-from heteroplace.frontends import frontend_of
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import layers_of
@@ -189,12 +188,11 @@ def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
     extras = from_arguments(Extras, arguments)
     if is_first:
         check_writable(arguments.output, arguments.graph_out)
-    arrays = input_arrays(arguments)
     cluster = open_cluster(arguments.cluster)
     check_importer(model)
-    shapes, values = frontend_of(model).fixed_by_arrays(model, arrays, None)
+    shapes, values, arrays = inputs_of_model(model, arguments)
     left = {name: array for name, array in arrays.items() if name not in values}
-    given = GivenInputs(shapes | input_shapes(arguments), values, left)
+    given = GivenInputs(shapes, values, left)
     profiler, options = importlib.import_module(_PROFILER), importlib.import_module(_OPTIONS)
     remote = importlib.import_module(_REMOTE)
     arguments.quiet |= not is_first

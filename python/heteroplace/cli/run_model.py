@@ -167,6 +167,11 @@ def _peers(text: str) -> tuple[str, ...]:
     return given
 
 
+def _flags_of(cls: type) -> list[str]:
+    """The options of a class that are flags; `inputs` are the arrays of --input."""
+    return [entry.name for entry in options_of(cls) if entry.name != "inputs"]
+
+
 def _add_build_options(parser: argparse.ArgumentParser, arrays: str) -> None:
     parser.add_argument(
         "--cluster",
@@ -177,8 +182,7 @@ def _add_build_options(parser: argparse.ArgumentParser, arrays: str) -> None:
     add_annotation_options(parser, writes=False)
     group = parser.add_argument_group("placing", "as of the pass HeteroPlace")
     for cls in OPTION_CLASSES:
-        names = [entry.name for entry in options_of(cls) if entry.name != "inputs"]
-        add_arguments(group, cls, renamed=RENAMED, names=names, own_names=KEPT)
+        add_arguments(group, cls, renamed=RENAMED, names=_flags_of(cls), own_names=KEPT)
     add_json(parser)
 
 
@@ -197,8 +201,7 @@ def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     options: dict[str, Any] = {}
     for cls in OPTION_CLASSES:
-        names = [entry.name for entry in options_of(cls) if entry.name != "inputs"]
-        options |= read_arguments(cls, arguments, renamed=RENAMED, names=names)
+        options |= read_arguments(cls, arguments, renamed=RENAMED, names=_flags_of(cls))
     read_options(options)
     return options
 

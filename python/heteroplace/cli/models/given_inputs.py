@@ -101,6 +101,18 @@ def input_shapes(arguments: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     return {name: value for name, value in given.items() if not isinstance(value, str)}
 
 
+def inputs_of_model(
+    model: Path, arguments: argparse.Namespace
+) -> tuple[dict[str, tuple[int, ...]], dict[str, Any], dict[str, Any]]:
+    """Return the sizes that --input gives, the values that its arrays fix, and the arrays.
+
+    For commands without --batch and --fix. Raises as `input_arrays`.
+    """
+    arrays = input_arrays(arguments)
+    shapes, values = frontend_of(model).fixed_by_arrays(model, arrays, None) if arrays else ({}, {})
+    return {**shapes, **input_shapes(arguments)}, dict(values), arrays
+
+
 def input_sizes(model: Path, arrays: Arrays, arguments: argparse.Namespace) -> InputSizes:
     """Return what --input, --batch and --fix say, and what the arrays for inputs fix.
 

@@ -53,9 +53,8 @@ class TorchOptions:
     max_compiles: int = option(
         8, "how often one graph is compiled, for new sizes or changed weights; then PyTorch runs it"
     )
-
     check_all_weights: bool = option(
-        False, "compare every value of the weights before each run, and not 16 values of each"
+        True, "compare every value of the weights before each run; false: 16 values of each"
     )
 
     def __post_init__(self) -> None:

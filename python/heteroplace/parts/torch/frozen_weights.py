@@ -1,7 +1,7 @@
 """Weights that are constants of compiled code -> whether the caller has changed them since.
 
 PyTorch counts in-place changes in `_version`, but not those through `.data` or an array that shares
-the memory. So some values of each weight are compared too.
+the memory. So values are compared too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ class _FrozenWeight:
 
     address: int
     version: int
-    samples: np.ndarray
-    """A view of some of its values. It keeps the memory, so no other tensor gets this address."""
-    sampled_bytes: bytes
+    bits: np.ndarray
+    """A view of its values, as integers. It keeps the memory, so no other tensor gets this
+    address."""
+    compiled_bits: np.ndarray
 
     def is_same(self, weight: torch.Tensor) -> bool:
         """Return whether this tensor is the one that was compiled, with the same values."""
         return (
             weight._version == self.version
             and weight.data_ptr() == self.address
-            and self.samples.tobytes() == self.sampled_bytes
+            and np.array_equal(self.bits, self.compiled_bits)
         )
 
 
@@ -51,7 +52,7 @@ class FrozenWeights:
         A weight was created in inference mode: PyTorch does not count its changes.
     """
 
-    def __init__(self, weights: Sequence[torch.Tensor], has_all_values: bool = False) -> None:
+    def __init__(self, weights: Sequence[torch.Tensor], has_all_values: bool) -> None:
         if any(weight.is_inference() for weight in weights):
             raise FrontendError(
                 "a weight was created in torch.inference_mode, and PyTorch counts no changes of "
@@ -79,4 +80,5 @@ def _frozen(weight: torch.Tensor, has_all_values: bool) -> _FrozenWeight:
     values = values.transpose(np.argsort(values.strides, kind="stable")[::-1])
     values = values.reshape(-1) if values.flags.c_contiguous else values
     samples = values if has_all_values else values[:: max(1, len(values) // _NUM_SAMPLES)]
-    return _FrozenWeight(weight.data_ptr(), weight._version, samples, samples.tobytes())
+    bits = samples.view(f"u{samples.itemsize}")
+    return _FrozenWeight(weight.data_ptr(), weight._version, bits, bits.copy())
