@@ -119,8 +119,8 @@ def test_with_tvm_it_runs_a_model(newcomer: Newcomer, wheel: Path) -> None:
     onnx.save(tiny_cnn(), newcomer.folder / "model.onnx")
     assert "measured" in newcomer.types("heteroplace run model.onnx")
     newcomer.types("heteroplace compile model.onnx -o model.so")
-    told = json.loads(newcomer.types("heteroplace run model.so --json --runs 20 2> log"))
-    assert told["solution"]["placement"]
+    printed = json.loads(newcomer.types("heteroplace run model.so --json --runs 20 2> log"))
+    assert printed["solution"]["placement"]
     assert "headline" in newcomer.types("heteroplace report model.so --measure 5 --json")
     assert "moving it" in newcomer.types("heteroplace explain model.so --op nn.conv2d*")
 

@@ -59,9 +59,9 @@ def card(script: str) -> Card:
     """Return the card of a script, from its docstring."""
     title, _, *rows = (ast.get_docstring(ast.parse(script)) or "").splitlines()
     text = " ".join(" ".join(rows).split())
-    found = _TIME.search(text)
-    assert found, f"the docstring of {title!r} does not say how long it takes"
-    return Card(title, text.partition(". ")[0].rstrip(".") + ".", found[1])
+    match = _TIME.search(text)
+    assert match, f"the docstring of {title!r} does not say how long it takes"
+    return Card(title, text.partition(". ")[0].rstrip(".") + ".", match[1])
 
 
 def tutorial_pages() -> dict[str, str]:
@@ -129,7 +129,7 @@ def _thumbnail(record: dict[str, Any]) -> str:
 
 def _page(path: Path) -> str:
     script = path.read_text()
-    told = _record(path.stem)
+    record = _record(path.stem)
     text = ".. highlight:: python\n\n.. default-role:: literal\n\n"
     downloads = (
         f"Download: :download:`{path.name} <{path.name}>`, "
@@ -139,10 +139,10 @@ def _page(path: Path) -> str:
         text += block.text.strip() + "\n\n" + (downloads if index == 0 else "")
         if block.code.strip():
             text += ".. code-block:: python\n\n" + _indented(block.code.strip("\n")) + "\n\n"
-        if index < len(told["blocks"]):
-            text += _output(path.stem, told["blocks"][index])
-    if told["blocks"]:
-        text += f"*The outputs are from {told['machine']}.*\n"
+        if index < len(record["blocks"]):
+            text += _output(path.stem, record["blocks"][index])
+    if record["blocks"]:
+        text += f"*The outputs are from {record['machine']}.*\n"
     return text
 
 

@@ -125,8 +125,8 @@ def test_every_rank_finds_the_same_links_for_each_ordered_pair_of_hosts() -> Non
 def test_the_shortest_messages_count_where_waits_hide_the_others() -> None:
     hidden = {4: [900, 5000, 5000, 5000, 5000], 4000: [1450, 5000, 5000, 5000, 5000]}
     told: list[str] = []
-    found = _fit({(0, 1): hidden}, StageLog(told.append))[0, 1]
-    assert found.samples == ((4, 450), (4000, 1000))
+    fit = _fit({(0, 1): hidden}, StageLog(told.append))[0, 1]
+    assert fit.samples == ((4, 450), (4000, 1000))
     assert told == ["Waits are longer than the messages: the shortest of all count"]
 
 

@@ -144,8 +144,8 @@ def test_what_is_compiled_is_not_told_how(
     Path("built.so").write_bytes(b"\x7fELF")
     assert main(["run", "built.so", *options]) == 4
     given = " ".join(options) if options[0] == "--input" else options[0]
-    told = f"built.so: is compiled already; {given} for compiling would change nothing"
-    assert told in capsys.readouterr().err
+    message = f"built.so: is compiled already; {given} for compiling would change nothing"
+    assert message in capsys.readouterr().err
 
 
 def test_place_takes_the_model_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

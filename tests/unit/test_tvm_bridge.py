@@ -36,8 +36,8 @@ def test_cpu_target_is_the_widest_that_the_flags_allow(flags: set[str], target: 
 
 def test_cpu_target_of_this_machine_is_one_of_the_known() -> None:
     names = ("haswell", "skylake-avx512", "cascadelake", "cooperlake")
-    known = {"llvm", *(f"llvm -mcpu={name}" for name in names)}
-    assert tvm_bridge.llvm_cpu_target() in known
+    targets = {"llvm", *(f"llvm -mcpu={name}" for name in names)}
+    assert tvm_bridge.llvm_cpu_target() in targets
 
 
 @pytest.mark.parametrize("version", ["0.12.0", "0.17.dev0", "0.19.1"])

@@ -19,13 +19,15 @@ from tests.unit.questions.worked import diamond_solution
 def solution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Solution:
     """The diamond with a layer in each task, saved in the current folder as solution.json."""
     monkeypatch.chdir(tmp_path)
-    found = diamond_solution()
-    tasks = tuple(replace(task, members=(f"layer.{task.name}:op",)) for task in found.graph.tasks)
-    graph = replace(found.graph, tasks=tasks)
-    plan = replace(found.plan, graph_digest=graph.digest())
-    found = replace(found, graph=graph, plan=plan)
-    found.save("solution.json")
-    return found
+    solution = diamond_solution()
+    tasks = tuple(
+        replace(task, members=(f"layer.{task.name}:op",)) for task in solution.graph.tasks
+    )
+    graph = replace(solution.graph, tasks=tasks)
+    plan = replace(solution.plan, graph_digest=graph.digest())
+    solution = replace(solution, graph=graph, plan=plan)
+    solution.save("solution.json")
+    return solution
 
 
 @pytest.mark.parametrize(

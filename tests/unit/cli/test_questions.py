@@ -35,9 +35,9 @@ def test_explain_prints_what_python_says(
     solution: Solution, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said(capsys, "explain", "solution.json", "--op", "c") == f"{solution.explain('c')[0]}\n"
-    (told,) = json.loads(said(capsys, "explain", "solution.json", "--op", "c", "--json"))["tasks"]
-    assert told["devices"] == ["gpu1"]
-    assert [choice["change_ns"] for choice in told["choices"]] == [2, 0]
+    (answer,) = json.loads(said(capsys, "explain", "solution.json", "--op", "c", "--json"))["tasks"]
+    assert answer["devices"] == ["gpu1"]
+    assert [choice["change_ns"] for choice in answer["choices"]] == [2, 0]
 
 
 def test_explain_means_the_longest_task_where_none_is_named(

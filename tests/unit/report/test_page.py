@@ -128,21 +128,21 @@ def test_the_peak_of_a_device_is_given_or_measured_or_unknown() -> None:
 
 def test_one_device_fewer_and_one_more_are_predicted() -> None:
     solution = two_branch_solution()
-    found = {one.label: one for one in alternatives(solution)}
+    by_label = {one.label: one for one in alternatives(solution)}
     labels = [
         "without cpu.0",
         "without gpu0",
         "with one more like cpu.0",
         "with one more like gpu0",
     ]
-    assert list(found) == labels
+    assert list(by_label) == labels
     singles = dict(solution.singles)
-    assert found["without cpu.0"].objective_ns == singles["gpu0"]
-    assert found["without gpu0"].objective_ns == singles["cpu.0"]
-    assert found["without gpu0"].devices == ("cpu.0",)
+    assert by_label["without cpu.0"].objective_ns == singles["gpu0"]
+    assert by_label["without gpu0"].objective_ns == singles["cpu.0"]
+    assert by_label["without gpu0"].devices == ("cpu.0",)
     for label in labels[2:]:
-        assert (found[label].objective_ns or 0) <= solution.objective_ns
-    assert found["with one more like gpu0"].changes == (
+        assert (by_label[label].objective_ns or 0) <= solution.objective_ns
+    assert by_label["with one more like gpu0"].changes == (
         "device gpu1 added, like gpu0, with a memory and links of its own like those",
     )
 
@@ -210,9 +210,9 @@ def test_it_says_what_is_missing_and_how_to_get_it(solution: Solution) -> None:
     point = SolverPoint(5, "heft", 12, 10)
     peer = MeasuredTime("onnxruntime 1.32.0", 10, 9, 12)
     measured = Measured(Timeline((), "measured"), peers=(peer,))
-    known = data_of(text_of(solution, measured, progress=(point,)))
-    assert known["missing"].keys() == {"peak"}
-    assert known["progress"] == [[5, "heft", 12, 10]]
+    data = data_of(text_of(solution, measured, progress=(point,)))
+    assert data["missing"].keys() == {"peak"}
+    assert data["progress"] == [[5, "heft", 12, 10]]
 
 
 def test_a_number_that_is_none_is_null_for_the_scripts(solution: Solution) -> None:

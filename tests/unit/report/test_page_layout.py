@@ -110,35 +110,35 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", [390, 1280, 1920])
 def test_nothing_overlaps_or_is_cut_at_any_width(page: Path, width: int, scheme: str) -> None:
     seen = see(page, LAYOUT, *([DARK] if scheme == "dark" else []), width=width)
-    found = seen.found
+    result = seen.found
     assert seen.console == ()
-    assert found["width"] == width
-    assert found["scroll"] <= width
-    assert found["crossing"] == []
-    assert found["outside"] == []
-    assert found["cut"] == []
-    assert found["labels"] > 5
-    assert found["broken"] == 0
-    assert found["verdict"] >= 26
-    assert len(found["bars"]) == 3
-    assert min(found["bars"]) > 20
+    assert result["width"] == width
+    assert result["scroll"] <= width
+    assert result["crossing"] == []
+    assert result["outside"] == []
+    assert result["cut"] == []
+    assert result["labels"] > 5
+    assert result["broken"] == 0
+    assert result["verdict"] >= 26
+    assert len(result["bars"]) == 3
+    assert min(result["bars"]) > 20
 
 
 @pytest.mark.costly
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_background(page: Path, scheme: str) -> None:
-    found = see(page, CONTRAST, *([DARK] if scheme == "dark" else [])).found
-    assert found["count"] > 200
-    assert found["weak"] == []
+    result = see(page, CONTRAST, *([DARK] if scheme == "dark" else [])).found
+    assert result["count"] > 200
+    assert result["weak"] == []
 
 
 @pytest.mark.costly
 def test_everything_has_a_name_and_buttons_are_reached_by_keyboard(page: Path) -> None:
-    found = see(page, NAMED).found
-    assert found["buttons"] > 30
-    assert found["unnamed"] == found["unreached"] == 0
-    assert found["canvases"] == [[0, True], [0, True]]
-    assert found["pictures"] == found["tables"] == found["headings"] == 0
+    result = see(page, NAMED).found
+    assert result["buttons"] > 30
+    assert result["unnamed"] == result["unreached"] == 0
+    assert result["canvases"] == [[0, True], [0, True]]
+    assert result["pictures"] == result["tables"] == result["headings"] == 0
 
 
 @pytest.mark.parametrize(

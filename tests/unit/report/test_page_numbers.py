@@ -51,8 +51,8 @@ def test_measured_runs_of_a_plan_for_throughput_are_not_told_per_item(tmp_path: 
     )
     solution = replace(two_tasks(), expected=RunTime(12, 11, 13))
     write_report(solution, path, measured=measured)
-    found = see(path, TIMES).found
-    assert found["tables"] == [
+    result = see(path, TIMES).found
+    assert result["tables"] == [
         [
             "Predicted times per item",
             ["this plan", "6.00 ns", "1.00"],
@@ -66,7 +66,7 @@ def test_measured_runs_of_a_plan_for_throughput_are_not_told_per_item(tmp_path: 
             ["stock TVM", "40.0 ns", "2.00"],
         ],
     ]
-    assert found["bars"] == [
+    assert result["bars"] == [
         ["Predicted", "12.0 ns"],
         ["Measured", "20.0 ns"],
         ["stock TVM, measured", "40.0 ns"],

@@ -73,21 +73,21 @@ def test_the_verdict_is_large_and_three_bars_have_their_times(tmp_path: Path) ->
     path = tmp_path / "page.html"
     solution = write_full_page(path)
     seen = see(path, BARS)
-    found = seen.found
+    result = seen.found
     assert seen.console == ()
     claim, rest = headline_parts(solution)
-    assert found["verdict"].lower() == claim
-    assert found["lead"] == rest.removeprefix(": ")
-    assert found["title"] == found["h1"] == "net.onnx on Xeon Test 1, 2 cores + Test GPU"
+    assert result["verdict"].lower() == claim
+    assert result["lead"] == rest.removeprefix(": ")
+    assert result["title"] == result["h1"] == "net.onnx on Xeon Test 1, 2 cores + Test GPU"
     for name in ("date", "heteroplace", "machine", "other programs"):
-        assert name in found["about"]
-    predicted, measured, peer = found["bars"]
+        assert name in result["about"]
+    predicted, measured, peer = result["bars"]
     assert predicted[:3] == ["predicted", "Predicted", "3.44 ms"]
     assert measured[:3] == ["measured", "Measured", "3.78 ms"]
     assert peer[:3] == ["peer", "onnxruntime 1.32.0, measured", "11.4 ms"]
     assert peer[3] == 100
     assert measured[3] == pytest.approx(100 / 3, abs=0.1)
-    assert "Measured: 3.00x as fast as onnxruntime 1.32.0." in found["lines"]
+    assert "Measured: 3.00x as fast as onnxruntime 1.32.0." in result["lines"]
 
 
 @pytest.mark.costly
@@ -105,9 +105,9 @@ def test_a_speedup_over_rounds_is_the_one_that_the_run_printed(tmp_path: Path) -
 def test_a_time_that_is_unknown_has_no_bar_and_a_line_says_how_to_get_it(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_report(two_branch_solution(), path)
-    found = see(path, BARS).found
-    assert [bar[1] for bar in found["bars"]] == ["Predicted"]
-    measured, peer = found["lines"]
+    result = see(path, BARS).found
+    assert [bar[1] for bar in result["bars"]] == ["Predicted"]
+    measured, peer = result["lines"]
     assert measured == "Measured time: unknown. heteroplace report MODEL --measure 21 measures it."
     assert peer.startswith("onnxruntime: not compared. heteroplace run MODEL.onnx --compare")
 
@@ -116,9 +116,9 @@ def test_a_time_that_is_unknown_has_no_bar_and_a_line_says_how_to_get_it(tmp_pat
 def test_op_types_have_time_speed_and_share_of_the_peak(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     solution = write_full_page(path)
-    found = see(path, OPS).found
-    assert found["heads"] == ["op type", "tasks", "time", "share", "GFLOP/s", "of peak"]
-    conv, copy, add = found["rows"]
+    result = see(path, OPS).found
+    assert result["heads"] == ["op type", "tasks", "time", "share", "GFLOP/s", "of peak"]
+    conv, copy, add = result["rows"]
     assert (conv[0], conv[1]) == ("nn.conv2d", "11")
     assert copy[:2] == ["copy", str(len(solution.plan.copies))]
     assert copy[4:] == ["-", "-"]
@@ -134,16 +134,16 @@ def test_op_types_have_time_speed_and_share_of_the_peak(tmp_path: Path) -> None:
     possible = sum((s.finish_ns - s.start_ns) * peaks[s.resource] for s in convs)
     assert float(conv[5].split()[0]) == pytest.approx(100 * flops / possible, abs=0.6)
     assert add[0] == "add"
-    assert found["lines"] == ["Peak: cpu.0 1000 GFLOP/s, gpu0 4000 GFLOP/s."]
+    assert result["lines"] == ["Peak: cpu.0 1000 GFLOP/s, gpu0 4000 GFLOP/s."]
 
 
 @pytest.mark.costly
 def test_without_a_peak_the_column_is_left_out_and_a_line_says_why(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_report(two_branch_solution(has_peaks=False), path)
-    found = see(path, OPS).found
-    assert found["heads"] == ["op type", "tasks", "time", "share", "GFLOP/s"]
-    (line,) = found["lines"]
+    result = see(path, OPS).found
+    assert result["heads"] == ["op type", "tasks", "time", "share", "GFLOP/s"]
+    (line,) = result["lines"]
     assert line.startswith("The share of the peak is left out, because the peak of")
     assert "cpu.0" in line and "gpu0" in line and "--measure 21" in line
 
@@ -175,15 +175,15 @@ def test_buttons_show_what_was_predicted_for_other_devices(tmp_path: Path) -> No
     solution = write_full_page(path)
     seen = see(path, WHAT_IF)
     assert seen.console == ()
-    found = seen.found
-    assert found["intro"].startswith("These are predictions: ")
-    assert found["intro"].endswith("Nothing was measured.")
-    assert found["role"] == "status"
-    assert found["pressed"] == ["false", "false", "false", "true"]
+    result = seen.found
+    assert result["intro"].startswith("These are predictions: ")
+    assert result["intro"].endswith("Nothing was measured.")
+    assert result["role"] == "status"
+    assert result["pressed"] == ["false", "false", "false", "true"]
     expected = alternatives(solution)
-    assert list(found["answers"]) == [one.label for one in expected]
+    assert list(result["answers"]) == [one.label for one in expected]
     for one in expected:
-        claim, bars, text = found["answers"][one.label]
+        claim, bars, text = result["answers"][one.label]
         assert one.objective_ns is not None
         now, then = format_ns(solution.objective_ns), format_ns(one.objective_ns)
         assert claim.startswith(f"Predicted {one.label}: {then} instead of {now}, ")
@@ -209,11 +209,11 @@ def test_the_timeline_is_saved_as_svg_and_as_png(tmp_path: Path) -> None:
     write_full_page(path)
     seen = see(path, PICTURES)
     assert seen.console == ()
-    found = seen.found
-    assert found["names"] == ["two-branches-timeline.svg", "two-branches-timeline.png"]
-    assert found["types"] == ["image/svg+xml", "image/png"]
-    assert "var(" not in found["svg"]
-    root = ElementTree.fromstring(found["svg"])
+    result = seen.found
+    assert result["names"] == ["two-branches-timeline.svg", "two-branches-timeline.png"]
+    assert result["types"] == ["image/svg+xml", "image/png"]
+    assert "var(" not in result["svg"]
+    root = ElementTree.fromstring(result["svg"])
     texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[0] == "net.onnx on Xeon Test 1, 2 cores + Test GPU"
     assert "Predicted, simulated without interference: 3.44 ms" in texts
@@ -221,6 +221,6 @@ def test_the_timeline_is_saved_as_svg_and_as_png(tmp_path: Path) -> None:
     assert texts.count("conv2d.10") == 2
     ids = [node.get("id") for node in root.iter() if node.get("id")]
     assert len(set(ids)) == len(ids)
-    image = pytest.importorskip("PIL.Image").open(io.BytesIO(base64.b64decode(found["png"])))
+    image = pytest.importorskip("PIL.Image").open(io.BytesIO(base64.b64decode(result["png"])))
     assert image.size == (2 * int(root.get("width", 0)), 2 * int(root.get("height", 0)))
     assert len(np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0)) > 20
