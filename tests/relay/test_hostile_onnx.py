@@ -269,12 +269,24 @@ def _sized(op_type: str, sizes: list[int]) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("simplify", [True, False])
 @pytest.mark.parametrize("op_type", ["ConstantOfShape", "Expand", "Tile"])
-@pytest.mark.parametrize("sizes", [[2**62], [2**31, 2**31], [2**16, 2**15]])
+@pytest.mark.parametrize("sizes", [[2**62], [2**31, 2**31], [2**16, 2**15], [2**62, 0]])
 def test_giant_constants_are_refused(op_type: str, sizes: list[int], simplify: bool) -> None:
     if simplify and (op_type != "ConstantOfShape" or sizes != [2**62]):
         pytest.skip("one case shows that onnxruntime does not stand in the way")
     text = message(_sized(op_type, sizes), simplify=simplify)
     assert "constant of" in text or "elements" in text or "cannot be imported" in text
+
+
+@pytest.mark.parametrize("is_constant", [True, False])
+@pytest.mark.parametrize("counts", [[4, 2**62], [2, (2**64 + 2) // 3], [2**32, 2**32], [2**31, 1]])
+def test_copies_whose_number_wraps_around_are_refused(counts: list[int], is_constant: bool) -> None:
+    weights = {"counts": np.array(counts)}
+    if is_constant:
+        weights["row"] = np.ones((1, 3), np.float32)
+    nodes = [om.node("Tile", "row counts", "tiled"), om.node("Relu", "x", "y")]
+    inputs = {"x": [1, 3]} if is_constant else {"x": [1, 3], "row": [1, 3]}
+    text = message(om.make_model(nodes, inputs, ["tiled", "y"], weights))
+    assert "tile makes" in text or "has the shape (" in text or "elements" in text
 
 
 def test_a_size_that_no_memory_holds_is_refused_before_it_is_counted_out() -> None:

@@ -49,7 +49,7 @@ def check_sizes(function: relay.Function, where: str, error: type[HeteroPlaceErr
     for expr in post_order(function.body):
         fault = None
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
-            fault = _type_fault(expr.checked_type) or _index_fault(expr)
+            fault = _type_fault(expr.checked_type) or _copies_fault(expr) or _index_fault(expr)
             if fault is None and all(isinstance(each, relay.Constant) for each in expr.args):
                 fault = call_fault(expr, expr.checked_type)
         elif isinstance(expr, relay.Var):
@@ -100,6 +100,11 @@ def _node_of(expr: relay.Expr) -> str:
     return f"{expr.op.name}: " if isinstance(expr, relay.Call) else ""
 
 
+def has_possible_sizes(shape: Iterable[int]) -> bool:
+    """Return whether numpy and compiled kernels can count each size, beside a 0 too."""
+    return all(0 <= size <= MAX_ELEMENTS for size in shape)
+
+
 def num_elements(shape: Iterable[int]) -> int:
     """Return the product of sizes, 1 of none."""
     count = 1
@@ -120,13 +125,15 @@ def call_fault(call: relay.Call, result_type: Any) -> str | None:
     """
     if result_type is not None:
         for shape, part in _parts(result_type):
+            if not has_possible_sizes(shape):
+                return f"{call.op.name} makes a constant of the shape {shape}"
             num_bytes = tensor_bytes(shape, part.dtype)
             if num_bytes > MAX_CONSTANT_BYTES:
                 return (
                     f"{call.op.name} makes a constant of {num_bytes} bytes, of the shape {shape}, "
                     f"and at most {MAX_CONSTANT_BYTES} are computed"
                 )
-    return _index_fault(call)
+    return _copies_fault(call) or _index_fault(call)
 
 
 def divisor_fault(call: relay.Call) -> str | None:
@@ -142,13 +149,13 @@ def divisor_fault(call: relay.Call) -> str | None:
 
 def _type_fault(value_type: Any) -> str | None:
     for shape, _ in _parts(value_type):
-        if any(size < 0 for size in shape):
-            return f"a value has the shape {shape}"
         if num_elements(shape) > MAX_ELEMENTS:
             return (
                 f"a value has {num_elements(shape)} elements, of the shape {shape}, and one "
                 f"tensor can have {MAX_ELEMENTS}"
             )
+        if not has_possible_sizes(shape):
+            return f"a value has the shape {shape}"
     return None
 
 
@@ -159,6 +166,28 @@ def _parts(value_type: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
         shape = known_shape(part) if isinstance(part, relay.TensorType) else None
         if shape is not None:
             yield shape, part
+
+
+def _copies_fault(call: relay.Call) -> str | None:
+    """Return why a tile or repeat makes too many elements, or None.
+
+    TVM multiplies sizes in 64 bits, so the type of 4 * 2^62 elements has the size 0.
+    """
+    if call.op.name not in ("tile", "repeat") or not isinstance(
+        call.args[0]._checked_type_, relay.TensorType
+    ):
+        return None
+    shape = known_shape(call.args[0].checked_type)
+    if shape is None:
+        return None
+    counts = [call.attrs.repeats] if call.op.name == "repeat" else call.attrs.reps
+    num_copies = num_elements(int(count) for count in counts)
+    if num_copies * num_elements(shape) <= MAX_ELEMENTS:
+        return None
+    return (
+        f"{call.op.name} makes {num_copies} copies of the shape {shape}, and one tensor can have "
+        f"{MAX_ELEMENTS} elements"
+    )
 
 
 def _index_fault(call: relay.Call) -> str | None:

@@ -22,6 +22,7 @@ from tvm import relay
 
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import function_pass, known_shape, static_shape
+from heteroplace.relay.limits import has_possible_sizes
 from heteroplace.relay.tasks.fold_ops import EVALUATORS, FOLDABLE_DTYPES, SHAPE_OPS
 
 MAX_GROWTH_BYTES = 64 * 2**20
@@ -265,6 +266,8 @@ def _is_foldable(result_type: Any, values: Sequence[Any]) -> bool:
     num_bytes = 0
     for part in parts:
         if not is_static(part) or part.dtype not in FOLDABLE_DTYPES:
+            return False
+        if not has_possible_sizes(static_shape(part)):
             return False
         num_bytes += int(np.prod(static_shape(part), dtype=object)) * np.dtype(part.dtype).itemsize
     source_bytes = 0
