@@ -61,6 +61,10 @@ _INSTEAD = {
         "benchmarks.run.precision",
         "float32 against bfloat16 on all cores, beside onnxruntime and OpenVINO, with errors",
     ),
+    "few-bits": (
+        "benchmarks.run.few_bits",
+        "decoder layers with weights of 4 and 8 bits, beside memory's speed and onnxruntime",
+    ),
     "gpu": (
         "benchmarks.run.gpus",
         "plans over a GPU, its parts, and a GPU and a core, with and without graphs",
@@ -114,8 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fault = found
     finally:
         _write(options.json, rows)
-    if rows:
-        print(table(rows))
+        if rows:
+            print(table(rows))
     if fault is not None:
         print(f"error: {fault}", file=sys.stderr)
         return 1

@@ -18,6 +18,7 @@ void BindFile(nanobind::module_& module);
 /*! \brief The same for a part, whose folder `bind` includes this file. */
 void BindHosts(nanobind::module_& module);
 void BindKernels(nanobind::module_& module);
+void BindQuantise(nanobind::module_& module);
 void BindThroughput(nanobind::module_& module);
 
 }  // namespace heteroplace::bind

@@ -71,5 +71,6 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindFile(module);
   heteroplace::bind::BindHosts(module);
   heteroplace::bind::BindKernels(module);
+  heteroplace::bind::BindQuantise(module);
   heteroplace::bind::BindThroughput(module);
 }

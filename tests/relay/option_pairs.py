@@ -250,6 +250,9 @@ REFUSED: tuple[Rule, ...] = (
         "cannot measure on devices that are not in this machine: far",
     ),
     Rule({"costs": "file", "kernels": "tvm"}, MissingCostError, "does not know: .*tvm_kernels"),
+    Rule(
+        {"costs": "file", "kernels": "best"}, MissingCostError, "does not know: .* on 'cpu.0:tvm'"
+    ),
     Rule({"costs": "file", "device": "absent"}, MissingCostError, "does not know: .* on 'far'"),
 )
 """The first one that holds says why."""

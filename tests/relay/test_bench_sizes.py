@@ -26,6 +26,7 @@ SMALLEST = {
     "run --peers": "--quick --only ^smallest$",
     "run --placing": "--only ^smallest$",
     "run --precision": "--only ^smallest$",
+    "run --few-bits": "--only ^smallest$",
     "prediction": "--only ^smallest$ --plans 1 --budget 0 --rounds 1",
     "place": "--only er10x1$ --solvers heft --budget 1",
     "conformance": "--only ^abs$ --workers 1",

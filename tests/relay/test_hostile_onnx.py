@@ -16,7 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.onnx.prepare import onnx_child, onnx_process
-from heteroplace.parts.onnx.prepare.onnx_process import run_on_model
 from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource
 from heteroplace.parts.onnx.prepare.onnx_tensors import complete_tensors
 
@@ -262,8 +261,8 @@ def test_names_are_printable_in_messages() -> None:
 def _sized(op_type: str, sizes: list[int]) -> onnx.ModelProto:
     """A constant of these sizes, added to the input."""
     weights: dict[str, Any] = {"shape": np.array(sizes), "one": np.ones([1] * len(sizes), "f")}
-    inputs = "shape" if op_type == "ConstantOfShape" else "one shape"
-    nodes = [om.node(op_type, inputs, "c"), om.node("Add", "c x", "y")]
+    names = "shape" if op_type == "ConstantOfShape" else "one shape"
+    nodes = [om.node(op_type, names, "c"), om.node("Add", "c x", "y")]
     return om.make_model(nodes, {"x": [1]}, ["y"], weights)
 
 
@@ -274,19 +273,15 @@ def test_giant_constants_are_refused(op_type: str, sizes: list[int], simplify: b
     if simplify and (op_type != "ConstantOfShape" or sizes != [2**62]):
         pytest.skip("one case shows that onnxruntime does not stand in the way")
     text = message(_sized(op_type, sizes), simplify=simplify)
-    assert "constant of" in text or "elements" in text or "cannot be imported" in text
+    assert any(words in text for words in ("constant of", "elements", "cannot be imported"))
 
 
-@pytest.mark.parametrize("is_constant", [True, False])
+@pytest.mark.parametrize("data", ["row", "x"])
 @pytest.mark.parametrize("counts", [[4, 2**62], [2, (2**64 + 2) // 3], [2**32, 2**32], [2**31, 1]])
-def test_copies_whose_number_wraps_around_are_refused(counts: list[int], is_constant: bool) -> None:
-    weights = {"counts": np.array(counts)}
-    if is_constant:
-        weights["row"] = np.ones((1, 3), np.float32)
-    nodes = [om.node("Tile", "row counts", "tiled"), om.node("Relu", "x", "y")]
-    inputs = {"x": [1, 3]} if is_constant else {"x": [1, 3], "row": [1, 3]}
-    text = message(om.make_model(nodes, inputs, ["tiled", "y"], weights))
-    assert "tile makes" in text or "has the shape (" in text or "elements" in text
+def test_copies_whose_number_wraps_around_are_refused(counts: list[int], data: str) -> None:
+    weights = {"counts": np.array(counts), "row": np.ones((1, 3), np.float32)}
+    model = om.make_model([om.node("Tile", f"{data} counts", "y")], {"x": [1, 3]}, ["y"], weights)
+    assert any(words in message(model) for words in ("tile makes", "has the shape", "elements"))
 
 
 def test_a_size_that_no_memory_holds_is_refused_before_it_is_counted_out() -> None:
@@ -369,7 +364,7 @@ def test_limits_of_the_child_hold(
     _child(monkeypatch, tmp_path, source.replace('if __name__ == "__main__":', f"{run}\nif True:"))
     monkeypatch.setattr(onnx_process, "_SECONDS", 1)
     with pytest.raises(FrontendError, match=text):
-        run_on_model("infer", om.tiny_cnn().SerializeToString())
+        onnx_process.run_on_model("infer", om.tiny_cnn().SerializeToString())
 
 
 def test_weights_do_not_travel_to_shape_inference(monkeypatch: pytest.MonkeyPatch) -> None:

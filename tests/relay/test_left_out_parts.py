@@ -70,7 +70,7 @@ def test_a_relay_network_compiles_and_runs_without_parts(core: Path, tmp_path: P
 
 
 def core_test_files() -> list[str]:
-    """Return the files of tests/unit that name neither a part nor the benchmarks."""
+    """Return the files of tests/unit that name neither a part, nor the benchmarks, nor docs."""
     files = sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
     return [str(file.relative_to(ROOT)) for file in files if not needs_more(file, set())]
 
@@ -79,7 +79,7 @@ def needs_more(file: Path, seen: set[Path]) -> bool:
     """Tell whether a file of tests, or another one that it imports, names more than the core."""
     seen.add(file)
     names = set(read_names(file.read_text()))
-    if any(name.startswith(("heteroplace.parts", "benchmarks", "zoo")) for name in names):
+    if any(name.startswith(("heteroplace.parts", "benchmarks", "docs", "zoo")) for name in names):
         return True
     paths = {ROOT / (name.replace(".", "/") + ".py") for name in names if name.startswith("tests")}
     return any(needs_more(path, seen) for path in paths - seen if path.is_file())

@@ -125,32 +125,6 @@ def test_a_norm_without_a_mean(axis: int) -> None:
           domain="", axis=axis, epsilon=1e-3)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("bits", "zero"), [(4, "none"), (4, "packed"), (4, "float"), (8, "none"), (8, "packed")]
-)
-@pytest.mark.parametrize("columns", [32, 40])
-def test_products_with_weights_of_a_few_bits(bits: int, zero: str, columns: int) -> None:
-    rows, block = 6, 16
-    blocks = -(-columns // block)
-    weights: dict[str, Any] = {
-        "w": _RNG.integers(0, 256, (rows, blocks, block * bits // 8)).astype("uint8"),
-        "s": _RNG.random(rows * blocks).astype(F),
-    }
-    if zero == "packed":
-        size = rows * -(-blocks * bits // 8)
-        weights["z"] = _RNG.integers(0, 256, size).astype("uint8")
-    elif zero == "float":
-        weights["z"] = _RNG.random(rows * blocks).astype(F)
-    check("MatMulNBits", {"x": floats(2, 3, columns)}, weights, tolerance=1e-3,
-          K=columns, N=rows, bits=bits, block_size=block)  # fmt: skip
-
-
-def test_products_with_weights_of_a_few_bits_add_a_bias() -> None:
-    weights = {"w": _RNG.integers(0, 256, (6, 2, 8)).astype("uint8"), "s": floats(12)}
-    check("MatMulNBits", {"x": floats(3, 32)}, {**weights, "b": floats(6)}, order="x w s - - b",
-          tolerance=1e-3, K=32, N=6, bits=4, block_size=16)  # fmt: skip
-
-
 def lstm_weights(directions: int, kind: str, is_wide: bool) -> dict[str, Any]:
     """Weights of a layer of 5 inputs and 3 states.
 

@@ -49,7 +49,7 @@ def check_sizes(function: relay.Function, where: str, error: type[HeteroPlaceErr
     for expr in post_order(function.body):
         fault = None
         if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
-            fault = _type_fault(expr.checked_type) or _copies_fault(expr) or _index_fault(expr)
+            fault = _type_fault(expr.checked_type) or copies_fault(expr) or _index_fault(expr)
             if fault is None and all(isinstance(each, relay.Constant) for each in expr.args):
                 fault = call_fault(expr, expr.checked_type)
         elif isinstance(expr, relay.Var):
@@ -133,7 +133,7 @@ def call_fault(call: relay.Call, result_type: Any) -> str | None:
                     f"{call.op.name} makes a constant of {num_bytes} bytes, of the shape {shape}, "
                     f"and at most {MAX_CONSTANT_BYTES} are computed"
                 )
-    return _copies_fault(call) or _index_fault(call)
+    return copies_fault(call) or _index_fault(call)
 
 
 def divisor_fault(call: relay.Call) -> str | None:
@@ -168,21 +168,21 @@ def _parts(value_type: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
             yield shape, part
 
 
-def _copies_fault(call: relay.Call) -> str | None:
+def copies_fault(call: relay.Call) -> str | None:
     """Return why a tile or repeat makes too many elements, or None.
 
     TVM multiplies sizes in 64 bits, so the type of 4 * 2^62 elements has the size 0.
     """
-    if call.op.name not in ("tile", "repeat") or not isinstance(
-        call.args[0]._checked_type_, relay.TensorType
-    ):
+    if call.op.name not in ("tile", "repeat"):
         return None
-    shape = known_shape(call.args[0].checked_type)
-    if shape is None:
-        return None
+    data = call.args[0]
+    if isinstance(data, relay.Constant):
+        shape: tuple[int, ...] | None = data.data.shape
+    else:
+        shape = known_shape(data.checked_type)
     counts = [call.attrs.repeats] if call.op.name == "repeat" else call.attrs.reps
     num_copies = num_elements(int(count) for count in counts)
-    if num_copies * num_elements(shape) <= MAX_ELEMENTS:
+    if shape is None or num_copies * num_elements(shape) <= MAX_ELEMENTS:
         return None
     return (
         f"{call.op.name} makes {num_copies} copies of the shape {shape}, and one tensor can have "

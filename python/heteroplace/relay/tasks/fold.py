@@ -22,7 +22,7 @@ from tvm import relay
 
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import function_pass, known_shape, static_shape
-from heteroplace.relay.limits import has_possible_sizes
+from heteroplace.relay.limits import copies_fault, has_possible_sizes
 from heteroplace.relay.tasks.fold_ops import EVALUATORS, FOLDABLE_DTYPES, SHAPE_OPS
 
 MAX_GROWTH_BYTES = 64 * 2**20
@@ -117,7 +117,7 @@ class ConstantFolder:
         ):
             values = [constant_value(arg) for arg in args]
             result_type = self._type_of(call)
-            if not _is_foldable(result_type, values):
+            if not _is_foldable(result_type, values) or copies_fault(call) is not None:
                 return None
             with np.errstate(all="ignore"):  # inf and nan are results here, as in compiled code
                 value = EVALUATORS[name](call.attrs, values, result_type)

@@ -9,7 +9,6 @@ far, numpy's results are those of our kernels (`tir/safe_integers.py`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -228,15 +227,10 @@ def _where(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
 
 
 def _tile(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
-    counts = [int(count) for count in attrs.reps]
-    if math.prod(counts) * args[0].size != math.prod(static_shape(result)):
-        return None  # the size in the type has wrapped around
-    return np.tile(args[0], counts)
+    return np.tile(args[0], [int(count) for count in attrs.reps])
 
 
 def _repeat(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
-    if int(attrs.repeats) * args[0].size != math.prod(static_shape(result)):
-        return None  # as in `_tile`
     return np.repeat(args[0], int(attrs.repeats), axis=int(attrs.axis))
 
 

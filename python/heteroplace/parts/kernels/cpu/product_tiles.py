@@ -145,6 +145,8 @@ class TiledProduct(NamedTuple):
     right_dtype: str
     """Of the right matrix, where that is read: it may be narrower. PAIRS: both are of bfloat16, and
     the depth is one of pairs."""
+    is_right_made: bool = False
+    """Whether the kernel makes the right matrix, a panel at a time."""
 
     @property
     def item_bytes(self) -> int:
@@ -199,7 +201,8 @@ class TiledProduct(NamedTuple):
     @property
     def _is_from_memory(self) -> bool:
         """Whether the right matrix comes from there."""
-        return not self.around and self.right_bytes > _ASKED_BYTES
+        is_made = bool(self.around) or self.is_right_made
+        return not is_made and self.right_bytes > _ASKED_BYTES
 
     @property
     def has_few_panels(self) -> bool:

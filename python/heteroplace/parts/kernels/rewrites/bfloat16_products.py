@@ -6,7 +6,8 @@
 
 The rounding of %x belongs to the task that makes %x, so that its kernel stores half the bytes.
 Products of few rows wait for their weights alone: these are rounded, and kernels read them in half
-precision (`narrow_weights`). Depthwise convolutions, sums and everything else stay in float32.
+precision (`narrow_weights`). Weights of 4 or 8 bits stay as they are (`quantised_weights`).
+Depthwise convolutions, sums and everything else stay in float32.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from tvm import relay
 from heteroplace.bfloat16_bits import rounded_to_bfloat16
 from heteroplace.entries import load_entry
 from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, rounded
-from heteroplace.parts.kernels.rewrites.narrow_weights import MIN_NARROWED
+from heteroplace.parts.kernels.rewrites.narrow_weights import MIN_NARROWED, shared_array
+from heteroplace.parts.kernels.rewrites.quantised_weights import quantised
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
@@ -71,7 +73,9 @@ def bfloat16_weights(call: relay.Call) -> relay.Constant | None:
         return None
     shape = static_shape(weights.checked_type)
     if op_name(call) != "nn.conv2d":
-        return weights if prod(shape) >= MIN_NARROWED else None
+        operands = operands_of(call)
+        is_wide = operands is None or not _is_of_few_bits(weights, operands[1].is_transposed)
+        return weights if is_wide and prod(shape) >= MIN_NARROWED else None
     is_whole = str(call.attrs.kernel_layout) == "OIHW" and not any(
         extent % LANES for extent in shape[:2]
     )
@@ -138,6 +142,8 @@ def _product(old: relay.Call, state: _Rewrite) -> relay.Call | None:
     if operands is None or b is None:
         return None
     (a, _), (_, turns_b) = operands
+    if _is_of_few_bits(b, turns_b):
+        return None
     rows, columns = static_shape(old.checked_type)
     depth = static_shape(a.checked_type)[1]
     if not load_entry(_CAN_MULTIPLY)(rows, columns, depth):
@@ -151,6 +157,11 @@ def _product(old: relay.Call, state: _Rewrite) -> relay.Call | None:
     weights = state.weights(b, "rows" if turns_b else "columns", panels)
     call: relay.Call = load_entry(_MATMUL)(state.rounded(a, old), weights, columns)
     return call
+
+
+def _is_of_few_bits(matrix: relay.Constant, is_transposed: bool) -> bool:
+    array = shared_array(matrix.data)
+    return quantised(array if is_transposed else array.T) is not None
 
 
 def _convolution(old: relay.Call, state: _Rewrite) -> relay.Call | None:

@@ -19,8 +19,8 @@ from heteroplace.entries import load_entry
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices
-from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, shared_array
-from heteroplace.parts.kernels.rewrites.unpacked import PACKING_LEVEL, weights_of
+from heteroplace.parts.kernels.rewrites.narrow_weights import shared_array
+from heteroplace.parts.kernels.rewrites.unpacked import PACKING_LEVEL, ReadWeights, weights_of
 from heteroplace.relay.expressions import post_order, task_of_span
 from heteroplace.relay.targets import device_target, has_bfloat16_kernels, has_stock_kernels
 from heteroplace.relay.tasks.network import Network
@@ -58,24 +58,25 @@ def _held_bytes(network: Network, cluster: Cluster) -> dict[str, tuple[int, int]
     by_text = {device.target: _narrow_target(device) for device in cluster.devices}
     targets = [target for target in by_text.values() if target is not None]
     saved = defaultdict[str, int](int)
-    narrow_bytes: dict[relay.Constant, int] = {}
+    saved_bytes: dict[ReadWeights, int] = {}
     counted: set[tuple[str, relay.Constant]] = set()
     for call in post_order(network.mod["main"].body):
         if not isinstance(call, relay.Call):
             continue
-        constant = _rounded_weights(call, targets)
-        if constant is not None:
-            narrow_bytes[constant] = shared_array(constant.data).nbytes // 2
-        else:
-            constant = weights_of(call)
-        if constant is None:
+        rounded = _rounded_weights(call, targets)
+        weights = weights_of(call) if rounded is None else ReadWeights(rounded)
+        if weights is None:
             continue
-        if constant not in narrow_bytes:
-            narrow_bytes[constant] = min(_saved_bytes(constant, target) for target in targets)
+        if weights not in saved_bytes:
+            wide = shared_array(weights.constant.data).nbytes
+            narrow = wide // 2
+            if rounded is None:
+                narrow = max(weights.narrow_bytes(target) for target in targets)
+            saved_bytes[weights] = wide - narrow
         task = task_of_span(call) or ""
-        if narrow_bytes[constant] and (task, constant) not in counted:
-            counted.add((task, constant))
-            saved[task] += narrow_bytes[constant]
+        if saved_bytes[weights] and (task, weights.constant) not in counted:
+            counted.add((task, weights.constant))
+            saved[task] += saved_bytes[weights]
     weight_bytes = {
         task.name: task.weight_bytes for task in network.graph.tasks if task.name in saved
     }
@@ -90,11 +91,6 @@ def _rounded_weights(
         return None
     weights: relay.Constant | None = load_entry(_BFLOAT16_WEIGHTS)(call)
     return weights
-
-
-def _saved_bytes(constant: relay.Constant, target: tvm.target.Target) -> int:
-    array = shared_array(constant.data)
-    return int(array.nbytes - narrowed(array, target).nbytes)
 
 
 def _narrow_target(device: Device) -> tvm.target.Target | None:

@@ -27,6 +27,8 @@ BFLOAT16_BITS = "uint16"
 _WIDE = "float32"
 MIN_NARROWED = 4096
 """Fewer take less than a page or two: they stay as they are. So many are looked at before all."""
+MIN_QUANTISED = 2**16
+"""Matrices of fewer weights are in a cache, and stay out of `quantised_weights`."""
 _CHUNK = 2**20
 """Elements that are looked at together."""
 

@@ -6,6 +6,7 @@ microbatch. Transposes that belong to the same task are not made at all.
 
     nn.dense(%x, const)             ==>  heteroplace_packed_matmul(%x, panels)
     nn.matmul(%x, const)            ==>  heteroplace_packed_matmul(%x, panels)
+    nn.dense(%x, const of 4 bits)   ==>  heteroplace_quantised_matmul(%x, words, scales, zeros)
     nn.dense(%x, %w)                ==>  heteroplace_matmul(%x, %w, transpose_b)
     nn.dense(%x, transpose(%w))     ==>  heteroplace_matmul(%x, %w)
     nn.matmul(%x, %w, ...)          ==>  heteroplace_matmul(%x, %w, ...)
@@ -15,13 +16,14 @@ TVM's own `nn.matmul` is naive on CPUs. Where a target names a library for produ
 is. TVM's dense layers are slow unless a power of two divides the number of rows, and its products
 of batches always. Panels depend on the weights alone: those of branches of routers are the same at
 each capacity. Panels, and tables that are looked up, are in half precision where it holds their
-weights exactly (`narrow_weights`). Where kernels are to be TVM's own all of this is not done, and
-products of batches stay.
+weights exactly (`narrow_weights`), and panels in 4 or 8 bits where these do (`quantised_weights`).
+Where kernels are to be TVM's own all of this is not done, and products of batches stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
@@ -29,7 +31,12 @@ from tvm import relay
 
 from heteroplace.entries import load_entry
 from heteroplace.model.op_traits.op_table import ops_where
-from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, widened_value
+from heteroplace.parts.kernels.rewrites.narrow_weights import (
+    MIN_QUANTISED,
+    narrowed,
+    shared_array,
+    widened_value,
+)
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
@@ -41,7 +48,7 @@ from heteroplace.relay.expressions import (
 from heteroplace.relay.products import MatrixOperand, operands_of
 from heteroplace.relay.targets import has_product_library, has_stock_kernels
 
-Panels = dict[tuple[int, str, str], tuple[relay.Constant, relay.Constant]]
+Panels = dict[tuple[int, str, str], tuple[relay.Constant, tuple[relay.Constant, ...]]]
 """By address of its data, what it is for and the target, whose vectors say how wide panels are and
 which types it widens: a constant, and what is read in its place."""
 
@@ -52,6 +59,9 @@ _CPU = "heteroplace.parts.kernels.cpu"
 _MATMUL, _BATCH_MATMUL = f"{_CPU}.matmul_op:matmul", f"{_CPU}.batch_matmul_op:batch_matmul"
 _PACKED = f"{_CPU}.packed_matmul_op:packed"
 _PACKED_MATMUL = f"{_CPU}.packed_matmul_op:packed_matmul"
+_QUANTISED = "heteroplace.parts.kernels.rewrites.quantised_weights:quantised"
+_WORDS = f"{_CPU}.quantised_matmul_op:in_words"
+_QUANTISED_MATMUL = f"{_CPU}.quantised_matmul_op:quantised_matmul"
 """Each is loaded with the first product that is done so."""
 _TILED_DTYPES = frozenset({"float32", "float64"})
 """Products of batches of these types are done in tiles."""
@@ -83,10 +93,27 @@ def ReadWeightsInPlace(  # noqa: N802  (named as TVM names its passes)
     return function_pass("ReadWeightsInPlace", run, ops=_OPS)
 
 
-def weights_of(call: relay.Call) -> relay.Constant | None:
-    """Return the constant of a typed call on a CPU that is read in half precision if that is exact;
-    None: there is none."""
+class ReadWeights(NamedTuple):
+    """A constant that a call on a CPU reads in fewer bits if that is exact."""
+
+    constant: relay.Constant
+    is_transposed: bool | None = None
+    """Of a matrix in panels, whether it is [columns, depth]; None: it is read as it lies."""
+
+    def narrow_bytes(self, target: tvm.target.Target) -> int:
+        """Return what it takes as it is read."""
+        array = shared_array(self.constant.data)
+        if self.is_transposed is not None:
+            few_bits = _quantised(array if self.is_transposed else array.T)
+            if few_bits is not None:
+                return int(few_bits.held_bytes(target))
+        return int(narrowed(array, target).nbytes)
+
+
+def weights_of(call: relay.Call) -> ReadWeights | None:
+    """Return what a typed call reads in fewer bits if that is exact; None: there is nothing."""
     weights: relay.Expr | None = None
+    is_transposed: bool | None = None
     if is_op_call(call, "take"):
         weights = call.args[0]
     elif is_op_call(call, "nn.batch_matmul") and _are_tiled(call):
@@ -94,9 +121,9 @@ def weights_of(call: relay.Call) -> relay.Constant | None:
     else:
         operands = operands_of(call)
         if operands is not None:
-            (_, turns_a), (weights, _) = (_untransposed(each, call) for each in operands)
-            weights = None if turns_a else weights
-    return weights if isinstance(weights, relay.Constant) else None
+            (_, turns_a), (b, is_transposed) = (_untransposed(each, call) for each in operands)
+            weights = None if turns_a else b
+    return ReadWeights(weights, is_transposed) if isinstance(weights, relay.Constant) else None
 
 
 def _rewritten(
@@ -116,7 +143,8 @@ def _rewritten(
         if isinstance(b, relay.Constant) and panels is not None and not turns_a:
             columns = static_shape(old.checked_type)[1]
             weights = _in_panels(b, turns_b, panels)
-            return _spanned(load_entry(_PACKED_MATMUL)(mapped[a], weights, columns), old)
+            multiply = load_entry(_PACKED_MATMUL if len(weights) == 1 else _QUANTISED_MATMUL)
+            return _spanned(multiply(mapped[a], *weights, columns), old)
         if isinstance(b, relay.Constant) and old.op.name == "nn.dense":
             return new
         call = load_entry(_MATMUL)(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
@@ -157,15 +185,27 @@ def _are_tiled(call: relay.Call) -> bool:
     return len(dtypes) == 1 and dtypes <= _TILED_DTYPES
 
 
-def _in_panels(constant: relay.Constant, is_transposed: bool, panels: Panels) -> relay.Constant:
-    """Weights in panels, the same for all layers that have them."""
+def _in_panels(
+    constant: relay.Constant, is_transposed: bool, panels: Panels
+) -> tuple[relay.Constant, ...]:
+    """Weights in panels, the same for all layers that have them: words, scales and zero points
+    where a few bits hold them exactly."""
+    target = tvm.target.Target.current()
 
-    def in_panels(matrix: np.ndarray) -> np.ndarray:
+    def in_panels(matrix: np.ndarray) -> Sequence[np.ndarray]:
         rows = matrix if is_transposed else matrix.T
-        laid_out: np.ndarray = load_entry(_PACKED)(rows, constant.checked_type.dtype)
-        return laid_out
+        few_bits = _quantised(rows)
+        if few_bits is not None:
+            words: Sequence[np.ndarray] = load_entry(_WORDS)(few_bits, target)
+            return words
+        return [load_entry(_PACKED)(narrowed(rows, target), constant.checked_type.dtype)]
 
     return _read_as(constant, "rows" if is_transposed else "columns", in_panels, panels)
+
+
+def _quantised(matrix: np.ndarray) -> Any:
+    """Weights [columns, depth] in 4 or 8 bits if that is exact, else None."""
+    return load_entry(_QUANTISED)(matrix) if matrix.size >= MIN_QUANTISED else None
 
 
 def _narrow_matrices(
@@ -178,8 +218,8 @@ def _narrow_matrices(
         return matrices if is_wide else matrices.swapaxes(1, 2)
 
     if not is_transposed:
-        return _read_as(constant, "", lambda matrices: matrices, panels), False
-    narrow = _read_as(constant, "transposed", untransposed, panels)
+        return _narrowly_read(constant, "", lambda matrices: matrices, panels), False
+    narrow = _narrowly_read(constant, "transposed", untransposed, panels)
     return narrow, narrow.data.dtype == constant.data.dtype
 
 
@@ -188,14 +228,14 @@ def _looked_up(old: relay.Call, new: relay.Call, panels: Panels) -> relay.Expr:
     table = old.args[0]
     if not isinstance(table, relay.Constant):
         return new
-    narrow = _read_as(table, "", lambda array: array, panels)
+    narrow = _narrowly_read(table, "", lambda array: array, panels)
     if narrow.data.dtype == table.data.dtype:
         return new
     rows = relay.Call(new.op, [narrow, *new.args[1:]], new.attrs, None, old.span)
     return widened_value(rows, narrow.data.dtype, old.span)
 
 
-def _read_as(
+def _narrowly_read(
     constant: relay.Constant,
     purpose: str,
     laid: Callable[[np.ndarray], np.ndarray],
@@ -203,12 +243,30 @@ def _read_as(
 ) -> relay.Constant:
     """A constant as it is read, in half precision where that is exact."""
     target = tvm.target.Target.current()
-    key = constant.data.handle.contents.data, purpose, str(target)
+
+    def narrow(array: np.ndarray) -> Sequence[np.ndarray]:
+        return [laid(narrowed(array, target))]
+
+    return _read_as(constant, purpose, narrow, panels)[0]
+
+
+def _read_as(
+    constant: relay.Constant,
+    purpose: str,
+    laid: Callable[[np.ndarray], Sequence[np.ndarray]],
+    panels: Panels,
+) -> tuple[relay.Constant, ...]:
+    """What is read in the place of a constant, made once for a target."""
+    key = constant.data.handle.contents.data, purpose, str(tvm.target.Target.current())
     if key not in panels:
         array = constant.data.numpy()
-        laid_out = np.ascontiguousarray(laid(narrowed(array, target)))
-        is_same = laid_out is array
-        panels[key] = constant, constant if is_same else relay.const(laid_out, str(laid_out.dtype))
+        arrays = [np.ascontiguousarray(each) for each in laid(array)]
+        panels[key] = (
+            constant,
+            tuple(
+                constant if each is array else relay.const(each, str(each.dtype)) for each in arrays
+            ),
+        )
     return panels[key][1]
 
 

@@ -59,8 +59,9 @@ READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
 """Op -> positions of the operands that must be constants."""
 
 MICROSOFT_READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
+    "GatherBlockQuantized": (0, 2, 3),
     "GroupQueryAttention": (6,),
-    "MatMulNBits": (4,),
+    "MatMulNBits": (1, 2, 3, 4),
     **{name: READ_AT_IMPORT[name] for name in ("Pad", "Range", "Trilu")},
 }
 """The same of ops of com.microsoft."""

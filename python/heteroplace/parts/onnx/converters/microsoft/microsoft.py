@@ -18,16 +18,20 @@ from heteroplace.parts.onnx.converters.microsoft.microsoft_norms import (
 from heteroplace.parts.onnx.converters.microsoft.microsoft_products import (
     fused_conv,
     fused_mat_mul,
-    mat_mul_n_bits,
     quick_gelu,
 )
 from heteroplace.parts.onnx.converters.microsoft.microsoft_rotary import rotary_embedding
+from heteroplace.parts.onnx.converters.microsoft.microsoft_weights import (
+    gather_block_quantized,
+    mat_mul_n_bits,
+)
 
 MICROSOFT_DOMAIN = "com.microsoft"
 MICROSOFT_CONVERTERS: Mapping[str, Converter] = {
     "DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "FusedConv": fused_conv,
     "FusedMatMul": fused_mat_mul,
+    "GatherBlockQuantized": gather_block_quantized,
     "GroupQueryAttention": group_query_attention,
     "MatMulNBits": mat_mul_n_bits,
     "MultiHeadAttention": multi_head_attention,

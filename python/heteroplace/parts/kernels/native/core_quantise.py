@@ -1,0 +1,7 @@
+"""Weights that a few bits hold exactly: the search for them, in C++."""
+
+from __future__ import annotations
+
+import heteroplace._core as _core
+
+quantise = _core.quantise
