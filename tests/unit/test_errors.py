@@ -55,6 +55,7 @@ def test_a_type_has_a_cause_and_a_remedy_of_its_own(cls: type[HeteroPlaceError])
     assert cls.remedy not in {other.remedy for other in TYPES.values() if other is not cls}
 
 
+@pytest.mark.parts
 def test_remedies_name_commands_and_options_that_there_are() -> None:
     flags = set()
     for command in command_names():

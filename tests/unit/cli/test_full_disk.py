@@ -54,6 +54,7 @@ def here(diamond: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize("kind", sorted(set(COMMANDS) - {"measurements"}))  # the store grows
 def test_every_command_names_the_file_and_leaves_none(
     here: Path, kind: str, capsys: pytest.CaptureFixture[str]
@@ -74,6 +75,7 @@ def test_every_command_names_the_file_and_leaves_none(
     assert (here / name).stat().st_size > 20
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize("kind", sorted(set(COMMANDS) - {"recording"}))
 def test_a_full_device_is_named(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     if not os.access("/dev/full", os.W_OK):

@@ -327,6 +327,7 @@ def test_check_refuses_what_it_cannot_check(files, capsys, text, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parts
 def test_place_for_throughput_speaks_of_times_per_item(files, capsys):
     command = [*PLACE, "--objective", "throughput", "-v"]
     assert main(command) == 0
@@ -342,6 +343,7 @@ def test_place_for_throughput_speaks_of_times_per_item(files, capsys):
     assert (value["objective"], value["objective_ns"]) == ("throughput", 200_000)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -123,6 +123,7 @@ def test_a_plan_is_replayed_under_other_pins_and_limits_as_long_as_it_keeps_them
     assert f"run a @ {placement['a']}: the task is allowed on {other} only" in text
 
 
+@pytest.mark.parts
 def test_a_replayed_plan_is_judged_by_the_objective(files, capsys):
     placed(capsys, "--pin", "*=gpu0", "--plan", "plan.json")
     found = placed(capsys, "--plan-in", "plan.json", "--objective", "throughput")
@@ -156,12 +157,14 @@ def test_coarsening_places_groups_and_plans_tasks(files, capsys):
     assert found["a"] != found["c"]
 
 
+@pytest.mark.parts
 def test_several_items_are_compared_with_several_on_one_device(files, capsys):
     assert main([*PLACE, "--items", "2", "--solver", "bheft"]) == 0
     text = capsys.readouterr().out
     assert "400 us for 2 items on gpu0+gpu1, 800 us for 2 items on gpu0 (" in text
 
 
+@pytest.mark.parts
 def test_a_plan_of_several_items_is_not_judged_as_a_steady_state_of_one(files, capsys):
     # Loads of single runs would be its number, and prices of single runs its bound.
     placed(capsys, "--items", "2", "--solver", "bheft", "--plan", "plan.json")

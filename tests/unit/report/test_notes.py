@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.solve import SolveOptions, solve_network
 from tests.instances import cpu, gpus, instance, problem_of
@@ -27,6 +29,7 @@ def test_a_device_that_can_run_nothing_says_why_and_one_that_is_faster_is_counte
     ]
 
 
+@pytest.mark.parts
 def test_a_rate_says_how_many_requests_it_needs_and_where_the_plans_order_counts() -> None:
     # Two tasks of 6 ns, one on each device: 12 ns a run, an item every 6.
     pair = gpus({(0, 1): 10**6, (1, 0): 10**6}, 2)  # where a copy takes 1 ns

@@ -72,6 +72,7 @@ def test_sizes_whose_sums_do_not_fit_are_refused() -> None:
         _ = problem_of(1, MAX_PLAN_BYTES // NUM_EDGES).native
 
 
+@pytest.mark.parts
 def test_items_multiply_times() -> None:
     problem = problem_of(MAX_PLAN_NS // 20)
     with pytest.raises(CostMismatchError, match=r"a plan of 3 items; .* at most 2"):

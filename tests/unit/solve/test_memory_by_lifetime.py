@@ -32,6 +32,7 @@ def deep(capacity: int) -> Problem:
     )
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
     "solver",
     ["single", "heft", "etf", "m-sct", "met", "search", "sa", "cpsat", "moirai", "lns", "split"],
@@ -46,6 +47,7 @@ def test_layers_that_do_not_fit_together_are_placed(solver: str) -> None:
     assert result.bound_ns <= result.objective_ns
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize("solver", ["heft", "etf", "celeritas", "search", "cpsat", "lns", "split"])
 def test_a_problem_that_frees_nothing_is_solved_by_the_static_rule(solver: str) -> None:
     problem = replace(deep(12 * 10 + 680), frees_tensors=False)
@@ -57,6 +59,7 @@ def test_a_problem_that_frees_nothing_is_solved_by_the_static_rule(solver: str) 
         get_solver(solver).solve(replace(deep(12 * 10 + 200), frees_tensors=False), QUICK)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize("solver", ["split", "auto", "divi"])
 def test_a_problem_that_frees_nothing_holds_all_of_several_items(solver: str) -> None:
     # Two items have 24 tensors of 100 bytes, of which one device holds no more than 17.
