@@ -34,7 +34,7 @@ from heteroplace.place_options import PlaceOptions
 from heteroplace.precision_option import network_precision, precision_by_pattern
 from heteroplace.registry import load_plugin, plugins
 from heteroplace.relay.expressions import post_order, task_of_span
-from heteroplace.relay.products import constant_weights
+from heteroplace.relay.products import constant_weights, gated_weights
 from heteroplace.relay.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.relay.tasks.network import Network
 from heteroplace.run.missing_devices import missing_devices
@@ -200,9 +200,12 @@ def with_implementations(
 
 
 def _tasks_with_weights(network: Network, placement: Sequence[int], base: int) -> list[int]:
-    """The tasks on device `base` that multiply by constant weights."""
-    calls = post_order(network.mod["main"].body)
-    names = {task_of_span(call) for call in calls if constant_weights(call) is not None}
+    """The tasks on device `base` that multiply by constant weights, gated ones among them."""
+    names = {
+        task_of_span(call)
+        for call in post_order(network.mod["main"].body)
+        if constant_weights(call) is not None or gated_weights(call) is not None
+    }
     tasks = network.graph.tasks
     return [
         task

@@ -4,6 +4,10 @@ It starts with all tasks whose bfloat16 kernels the solver chose. A group of tas
 outputs too far is halved, and a single task that does stays in float32. A network with switches
 (`rounded_network`) tells how far each choice moves them. The network is placed again with what
 remains, and that plan is run as well.
+
+A kernel is measured with float32 around it, but beside others in bfloat16 it reads and writes half
+the bytes. So where costs were measured, the plan with all bfloat16 kernels that stay within the
+error is run in turns with that of the solver, and the faster one remains.
 """
 
 from __future__ import annotations
@@ -16,10 +20,11 @@ import numpy as np
 import tvm
 
 from heteroplace.lower.executable import Executable
-from heteroplace.model.cost import Cost, table_from_rows
+from heteroplace.measure.timed_runs import time_in_turns, time_runs
+from heteroplace.model.cost import Cost, allowed_devices, table_from_rows
 from heteroplace.model.hosts import with_devices
-from heteroplace.model.implementations import BFLOAT16, base_of, maker_of
-from heteroplace.model.plan import Run
+from heteroplace.model.implementations import BFLOAT16, base_names, base_of, maker_of
+from heteroplace.model.plan import Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import core_stages
 from heteroplace.pipeline.build_stages import build
@@ -51,43 +56,59 @@ def keep_within_error(state: PlaceState) -> PlaceState:
     in float32.
     """
     solution = state.known_solution
-    low = _low_tasks(solution)
-    if not low:
+    twins, low = _possible_twins(solution), _low_tasks(solution)
+    is_measured = any(each.source == "measured" for each in solution.costs.details)
+    tasks = list(twins) if is_measured else low
+    if not tasks:
         return state
     with state.request.log.stage("precision", "Comparing bfloat16 with float32") as figures:
         if missing_devices(solution.cluster, solution.devices_used):
-            solution = _solved_with(state, low, frozenset())
+            solution = _solved_with(state, frozenset())
         else:
-            solution = _within(state, low)
+            solution = _Trial(state, tasks).best(low, twins)
         remaining = len(_low_tasks(solution))
-        figures |= {"bfloat16": remaining, "float32": len(low) - remaining}
+        figures |= {"bfloat16": remaining, "float32": len(tasks) - remaining}
     return replace(state, solution=solution)
+
+
+def _possible_twins(solution: Solution) -> dict[int, int]:
+    """The tasks that have bfloat16 kernels where they run, and the twin with these; those first
+    that gain most."""
+    cluster, rows = solution.cluster, solution.costs.rows
+    allowed = allowed_devices(solution.graph, cluster)
+    twin_of = {
+        base_of(cluster, index): index
+        for index, device in enumerate(cluster.devices)
+        if maker_of(device.name) == BFLOAT16
+    }
+    gains: dict[int, tuple[int, int]] = {}
+    for step in solution.plan.steps:
+        if isinstance(step, Run):
+            base = base_of(cluster, step.device)
+            base = step.device if base is None else base
+            twin = twin_of.get(base)
+            if twin is not None and twin in allowed[step.task]:
+                gain = (rows[step.task][base].ns or 0) - (rows[step.task][twin].ns or 0)
+                gains[step.task] = gain, twin
+    return {task: gains[task][1] for task in sorted(gains, key=lambda task: -gains[task][0])}
 
 
 def _low_tasks(solution: Solution) -> list[int]:
     """The tasks that run on twins with bfloat16 kernels, those first that gain most by it."""
-    cluster, rows = solution.cluster, solution.costs.rows
-    gains: dict[int, int] = {}
-    for step in solution.plan.steps:
-        if isinstance(step, Run) and maker_of(cluster.devices[step.device].name) == BFLOAT16:
-            base = base_of(cluster, step.device)
-            assert base is not None  # a twin stands beside its device
-            theirs, ours = rows[step.task][base].ns, rows[step.task][step.device].ns
-            gains[step.task] = (theirs or 0) - (ours or 0)
-    return sorted(gains, key=lambda task: -gains[task])
+    placement = solution.plan.placement(len(solution.graph.tasks))
+    return [task for task, twin in _possible_twins(solution).items() if placement[task] == twin]
 
 
-def _solved_with(state: PlaceState, low: Sequence[int], allowed: frozenset[int]) -> Solution:
-    """The plan where of the tasks `low` only those that are allowed may be in bfloat16."""
-    raised = frozenset(low) - allowed
-    if not raised:
+def _solved_with(state: PlaceState, allowed: frozenset[int]) -> Solution:
+    """The plan where only tasks that are allowed may be in bfloat16."""
+    if set(_low_tasks(state.known_solution)) == allowed:
         return state.known_solution
     costed, request = state.known_costed, state.request
     devices = costed.cluster.devices
     twins = {index for index, device in enumerate(devices) if maker_of(device.name) == BFLOAT16}
     in_float32 = tuple(device.name for index, device in enumerate(devices) if index not in twins)
     tasks, rows = list(costed.graph.tasks), [list(row) for row in costed.costs.rows]
-    for task in raised:
+    for task in set(range(len(tasks))) - allowed:
         names = tasks[task].devices or in_float32
         remaining = tuple(name for name in names if name in in_float32)
         tasks[task] = replace(tasks[task], devices=remaining)
@@ -108,38 +129,99 @@ def _solved_with(state: PlaceState, low: Sequence[int], allowed: frozenset[int])
     return core_stages.solve(restricted, request.limits, request.options.solver, request.log)
 
 
-def _within(state: PlaceState, low: Sequence[int]) -> Solution:
-    """The best plan, with tasks of `low` in bfloat16, whose outputs are near enough."""
-    compiled, allowed = state.known_compiled, state.options.max_error
-    mod, names = compiled.network.mod, [compiled.graph.tasks[task].name for task in low]
-    inputs = [legal_arrays(mod["main"], seed) for seed in range(_NUM_INPUTS)]
-    with Executor(_in_float32(with_switches(mod, names), state.known_solution)) as executor:
-        reference = _outputs(executor, [switched(each, [False] * len(low)) for each in inputs])
-        tried = inputs[:_NUM_TRIED]
-        tried_reference = reference[: len(reference) * _NUM_TRIED // _NUM_INPUTS]
+class _Trial:
+    """A network with switches for some tasks, and how far they move the outputs."""
 
-        def fits(limit: float, tasks: frozenset[int]) -> bool:
-            on = [task in tasks for task in low]
-            outputs = _outputs(executor, [switched(each, on) for each in tried])
-            return largest_error(outputs, tried_reference) <= limit
+    def __init__(self, state: PlaceState, tasks: Sequence[int]) -> None:
+        compiled = state.known_compiled
+        mod, names = compiled.network.mod, [compiled.graph.tasks[task].name for task in tasks]
+        self._state, self._tasks = state, tasks
+        self._inputs = [legal_arrays(mod["main"], seed) for seed in range(_NUM_INPUTS)]
+        self._switched = _in_float32(with_switches(mod, names), state.known_solution)
+
+    def best(self, low: Sequence[int], twins: Mapping[int, int]) -> Solution:
+        """Return the solver's plan with what of `low` is near enough, or the plan with all of
+        `twins` that are, if that one is faster."""
+        state = self._state
+        with Executor(self._switched) as executor:
+            plain = self._outputs_with(executor, frozenset(), _NUM_INPUTS)
+            trial = partial(self._near, executor, plain)
+            solved = trial(low, partial(_solved_with, state))
+            if len(self._tasks) == len(low):
+                return solved or _solved_with(state, frozenset())
+            widest = trial(self._tasks, partial(_on_twins, state, twins))
+        solved = solved or _solved_with(state, frozenset())
+        if widest is None:
+            return solved
+        with Executor(self._built(solved)) as one, Executor(self._built(widest)) as other:
+            runs = {"solved": one, "widest": other}
+            timed = time_in_turns(
+                {
+                    name: partial(time_runs, partial(running.run, self._inputs[0]))
+                    for name, running in runs.items()
+                }
+            )
+        return widest if timed.median_ns("widest") < timed.median_ns("solved") else solved
+
+    def _built(self, solution: Solution) -> Executable:
+        return build(self._state.known_compiled.with_graph(solution.graph), solution)
+
+    def _near(
+        self,
+        executor: Executor,
+        plain: Sequence[np.ndarray],
+        tasks: Sequence[int],
+        solved: Callable[[frozenset[int]], Solution],
+    ) -> Solution | None:
+        """The first plan whose outputs are near enough; None: there is none."""
+        allowed = self._state.options.max_error
+        tried = plain[: len(plain) * _NUM_TRIED // _NUM_INPUTS]
+
+        def fits(limit: float, chosen: frozenset[int]) -> bool:
+            outputs = self._outputs_with(executor, chosen, _NUM_TRIED)
+            return largest_error(outputs, tried) <= limit
 
         for share in _SHARES:
-            chosen = largest_fitting(low, partial(fits, share * allowed), _MAX_TRIALS)
+            chosen = largest_fitting(tasks, partial(fits, share * allowed), _MAX_TRIALS)
             if not chosen:
-                break
-            solution = _solved_with(state, low, chosen)
-            with Executor(build(compiled.with_graph(solution.graph), solution)) as running:
-                if largest_error(_outputs(running, inputs), reference) <= _MAX_SHARE * allowed:
-                    return solution
-    return _solved_with(state, low, frozenset())
+                return None
+            solution = solved(chosen)
+            with Executor(self._built(solution)) as running:
+                error = largest_error(_outputs(running, self._inputs), plain)
+            if error <= _MAX_SHARE * allowed:
+                return solution
+        return None
+
+    def _outputs_with(
+        self, executor: Executor, chosen: frozenset[int], num_inputs: int
+    ) -> list[np.ndarray]:
+        on = [task in chosen for task in self._tasks]
+        return _outputs(executor, [switched(each, on) for each in self._inputs[:num_inputs]])
+
+
+def _on_twins(state: PlaceState, twins: Mapping[int, int], chosen: frozenset[int]) -> Solution:
+    """The plan of the solver with tasks on their twins, and all others in float32."""
+    costed, request, cluster = state.known_costed, state.request, state.known_costed.cluster
+    steps: list[Step] = []
+    for step in state.known_solution.plan.steps:
+        if isinstance(step, Run):
+            base = base_of(cluster, step.device)
+            if step.task in chosen:
+                step = replace(step, device=twins[step.task])
+            elif base is not None and maker_of(cluster.devices[step.device].name) == BFLOAT16:
+                step = replace(step, device=base)
+        steps.append(step)
+    plan = replace(state.known_solution.plan, steps=tuple(steps))
+    return core_stages.solve(costed, request.limits, request.options.solver, request.log, plan)
 
 
 def _in_float32(mod: tvm.IRModule, solution: Solution) -> Executable:
     """A network compiled for the CPU with most cores among those that the plan uses."""
     cluster = solution.cluster
     used = map(cluster.device_id, solution.devices_used)
-    bases = (base_of(cluster, index) for index in used)
-    cpus = [index for index in bases if index is not None and cluster.devices[index].cores]
+    names = base_names(cluster)
+    bases = {cluster.device_id(names[index]) for index in used}
+    cpus = [index for index in bases if cluster.devices[index].cores]
     part = with_devices(cluster, [max(cpus, key=lambda index: len(cluster.devices[index].cores))])
     options = PlaceOptions(solver="heft", costs="estimate", verify="off")
     compiled, plain = place(mod, part, options, SolveOptions())

@@ -4,7 +4,8 @@ One compiled program then tells how far any choice of tasks in bfloat16 moves th
 
     dense(x, w)  ==>  dense(x', w) + s dense(x', round(w) - w)     x' = x + s (round(x) - x)
 
-where s is 0 or 1, an input. Products with constant weights have switches; others stay in float32,
+where s is 0 or 1, an input. Filters that are a constant times a gate lose what the constant loses,
+times the gate. Products with constant weights have switches; others stay in float32,
 as the kernels for CPUs do (`parts/kernels/rewrites/bfloat16_products`).
 """
 
@@ -20,7 +21,7 @@ from heteroplace.bfloat16_bits import rounded_to_bfloat16
 from heteroplace.relay.bfloat16_rounding import rounded_value
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import rebuilt, task_of_span
-from heteroplace.relay.products import constant_weights
+from heteroplace.relay.products import constant_weights, gated_weights
 
 SWITCHES = "heteroplace_switches"
 """The input that holds a number for each task: 1: its products are rounded; 0: they are not."""
@@ -37,11 +38,19 @@ def with_switches(mod: tvm.IRModule, tasks: Sequence[str]) -> tvm.IRModule:
     mapped: ExprMap[relay.Expr] = ExprMap()
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        if constant_weights(old) is None or task_of_span(old) not in positions:
+        if not isinstance(old, relay.Call) or task_of_span(old) not in positions:
             return new
+        gated = gated_weights(old)
+        constant = gated[0] if gated is not None else constant_weights(old)
+        if constant is None:
+            return new
+        array = constant.data.numpy()
+        lost: relay.Expr = relay.const(rounded_to_bfloat16(array) - array)
+        if gated is not None:
+            lost = relay.multiply(lost, mapped[gated[1]])
         position = positions[task_of_span(old)]
         switch = relay.take(switches, relay.const(position, "int32"))
-        return _with_switch(old, mapped[old.args[0]], switch)
+        return _with_switch(new, lost, switch)
 
     function = rebuilt(main, rewrite, mapped)
     with_input = relay.Function([*main.params, switches], function.body)
@@ -53,12 +62,12 @@ def switched(inputs: Mapping[str, np.ndarray], on: Sequence[bool]) -> dict[str, 
     return {**inputs, SWITCHES: np.asarray(on, np.float32)}
 
 
-def _with_switch(call: relay.Call, data: relay.Expr, switch: relay.Expr) -> relay.Expr:
+def _with_switch(call: relay.Call, lost: relay.Expr, switch: relay.Expr) -> relay.Expr:
+    """A product with its switch; `lost` is by how much its weights are rounded."""
+    data, weights = call.args
+
     def product(of: relay.Expr, weights: relay.Expr) -> relay.Call:
         return relay.Call(call.op, [of, weights], call.attrs, call.type_args, call.span)
 
-    weights = call.args[1]
-    array = weights.data.numpy()
-    lost = relay.const(rounded_to_bfloat16(array) - array)
     moved = data + switch * (rounded_value(data) - data)
     return product(moved, weights) + switch * product(moved, lost)

@@ -57,14 +57,31 @@ def constant_weights(expr: relay.Expr) -> relay.Constant | None:
 
     These are what kernels in bfloat16 compute.
     """
-    weights: relay.Expr | None = None
-    if is_op_call(expr, "nn.conv2d"):
-        dtypes = {str(each.checked_type.dtype) for each in (*expr.args, expr)}
-        weights = expr.args[1] if int(expr.attrs.groups) == 1 and dtypes == {"float32"} else None
-    elif (operands := operands_of(expr)) is not None and expr.checked_type.dtype == "float32":
+    weights = _filters(expr)
+    if (operands := operands_of(expr)) is not None and expr.checked_type.dtype == "float32":
         (_, turns_a), (weights, _) = operands
         weights = None if turns_a else weights
     return weights if isinstance(weights, relay.Constant) else None
+
+
+def gated_weights(expr: relay.Expr) -> tuple[relay.Constant, relay.Expr] | None:
+    """Return the constant and the computed factor of the filters of such a convolution, or None.
+
+    TVM scales filters instead of maps. Our kernels scale maps again where that is less work, and
+    then read the constant, in bfloat16 too.
+    """
+    filters = _filters(expr)
+    if filters is None or not is_op_call(filters, "multiply"):
+        return None
+    constant, gate = filters.args
+    return (constant, gate) if isinstance(constant, relay.Constant) else None
+
+
+def _filters(expr: relay.Expr) -> relay.Expr | None:
+    if not is_op_call(expr, "nn.conv2d") or int(expr.attrs.groups) != 1:
+        return None
+    dtypes = {str(each.checked_type.dtype) for each in (*expr.args, expr)}
+    return expr.args[1] if dtypes == {"float32"} else None
 
 
 def without_transposes(mod: tvm.IRModule) -> tvm.IRModule:
