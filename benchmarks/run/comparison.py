@@ -24,6 +24,7 @@ from benchmarks.peers.stock import (
 from heteroplace import pipeline
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable
+from heteroplace.machine.local import local_cluster
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.devices_under_test import DeviceClass, device_class
 from heteroplace.measure.timed_runs import (
@@ -36,6 +37,7 @@ from heteroplace.measure.timed_runs import (
 )
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.hosts import with_devices
 from heteroplace.parts.onnx.peer_runtimes import OnnxExecutor, RuntimeExecutor
 from heteroplace.pipeline import CostedNetwork
 from heteroplace.run.executor import Executor
@@ -202,6 +204,13 @@ def _peers(
     if model.onnx_model is not None:
         peers[ONNXRUNTIME] = OnnxExecutor(model.onnx_model, model.inputs, first[:1])
     return peers
+
+
+def widest_cpu() -> Cluster:
+    """Return this machine with one device, the CPU with most cores."""
+    cluster = local_cluster(has_gpus=False)
+    widest = max(range(len(cluster.devices)), key=lambda at: len(cluster.devices[at].cores))
+    return with_devices(cluster, [widest])
 
 
 def call_timers(

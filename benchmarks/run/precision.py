@@ -19,12 +19,10 @@ import tvm
 import heteroplace
 from benchmarks.differences import relative_difference
 from benchmarks.row_table import row_table
-from benchmarks.run.comparison import call_timers
+from benchmarks.run.comparison import call_timers, widest_cpu
 from heteroplace.lower.executable import Executable
-from heteroplace.machine.local import local_cluster
 from heteroplace.measure.timed_runs import time_in_turns
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.hosts import with_devices
 from heteroplace.model.implementations import BFLOAT16, maker_of
 from heteroplace.parts.onnx.peer_runtimes import OnnxExecutor, OpenVinoExecutor, RuntimeExecutor
 from heteroplace.progress import prefixed
@@ -51,9 +49,7 @@ _PEERS: Mapping[str, tuple[str, Callable[..., RuntimeExecutor]]] = {
 
 def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; yield the rows."""
-    cluster = local_cluster(has_gpus=False)
-    widest = max(range(len(cluster.devices)), key=lambda at: len(cluster.devices[at].cores))
-    cluster = with_devices(cluster, [widest])
+    cluster = widest_cpu()
     target = tvm.target.Target(cluster.devices[0].target)
     precisions = ("float32", "bf16", "auto") if multiplies_bfloat16(target) else ("float32",)
     if len(precisions) == 1:

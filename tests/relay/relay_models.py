@@ -235,3 +235,13 @@ def _built_by_stock(
         return [executor.get_output(index).numpy() for index in range(executor.get_num_outputs())]
 
     return run
+
+
+def run_by_tvm(body: relay.Expr, target: tvm.target.Target, **inputs: np.ndarray) -> np.ndarray:
+    """Compile an expression by TVM alone, and run it."""
+    mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body))
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, target=target)
+    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    module.run(**inputs)
+    return module.get_output(0).numpy()

@@ -47,6 +47,12 @@ EXACT = 1e-5
 """Of the largest value: sums of the same products in another order."""
 
 
+@pytest.fixture
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured costs go into a store of the test."""
+    monkeypatch.setenv("HETEROPLACE_COSTS", str(tmp_path / "costs.sqlite"))
+
+
 @pytest.mark.parametrize(
     ("number", "bits"),
     [
@@ -263,10 +269,8 @@ def test_auto_takes_what_stays_within_the_error() -> None:
 
 @on_bfloat16
 @pytest.mark.costly(8)
-def test_layers_return_to_float32_where_costs_were_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HETEROPLACE_COSTS", str(tmp_path / "costs.sqlite"))
+@pytest.mark.usefixtures("own_store")
+def test_layers_return_to_float32_where_costs_were_measured() -> None:
     # The first layer loses nothing in bfloat16, the second one does.
     x, exact_weights = var("x", (256, 512)), rounded_to_bfloat16(weights(512, 512).data.numpy())
     signs = relay.nn.dense(relay.sign(x), relay.const(exact_weights))
@@ -291,10 +295,10 @@ class FasterTogether:
 
 @on_bfloat16
 @pytest.mark.costly(8)
+@pytest.mark.usefixtures("own_store")
 def test_all_layers_that_may_are_in_bfloat16_where_that_is_faster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("HETEROPLACE_COSTS", str(tmp_path / "costs.sqlite"))
     monkeypatch.setattr(precision_stage, "time_in_turns", lambda calls: FasterTogether())
     with short_measuring():
         auto = built(network(), "measure", precision="auto", max_error=0.1)

@@ -91,13 +91,7 @@ def test_most_unit_tests_are_of_the_core() -> None:
 
 @pytest.mark.slow
 def test_the_core_test_files_pass_without_parts(core: Path) -> None:
-    arguments = [
-        "-m",
-        "pytest",
-        "-n0",
-        "-q",
-        "-m",
-        "not slow and not costly and not relay and not parts",
-    ]
+    chosen = "not slow and not costly and not relay and not parts"
+    arguments = ["-m", "pytest", "-n0", "-q", "-m", chosen]
     done = run_python([core], [*arguments, *core_test_files()], ROOT)
     assert done.returncode == 0, done.stdout[-4000:]

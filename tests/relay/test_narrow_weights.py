@@ -12,9 +12,8 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from relay_models import TARGET, cpu_cluster, random_costs, var
+from relay_models import TARGET, cpu_cluster, random_costs, run_by_tvm, var
 from tvm import relay
-from tvm.contrib import graph_executor
 
 import heteroplace as hp
 from heteroplace.model.cluster import Cluster
@@ -46,16 +45,6 @@ def narrow(array: np.ndarray, kind: str) -> np.ndarray:
     return (array.view("uint32") >> 16).astype("uint16")
 
 
-def run(body: relay.Expr, target: tvm.target.Target, **inputs: np.ndarray) -> np.ndarray:
-    """Compile an expression by TVM alone, and run it."""
-    mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body))
-    with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, target=target)
-    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
-    module.run(**inputs)
-    return module.get_output(0).numpy()
-
-
 @pytest.mark.costly(9)
 @given(
     rows=st.sampled_from([1, 2, 5, 17, 40]),
@@ -77,7 +66,7 @@ def test_products_are_those_of_weights_that_were_widened_before(
         with target:
             panels = packed(each, "float32")
             body = packed_matmul(var("x", x.shape), relay.const(panels, str(panels.dtype)), columns)
-        results.append(run(relay.nn.relu(body) if is_fused else body, target, x=x))
+        results.append(run_by_tvm(relay.nn.relu(body) if is_fused else body, target, x=x))
     np.testing.assert_array_equal(*(each.view("uint32") for each in results))
 
 
@@ -93,7 +82,7 @@ def test_products_of_batches_are_those_of_weights_that_were_widened_before(
     results = []
     for each in (weights, narrow(weights, kind)):
         body = batch_matmul(var("x", x.shape), relay.const(each, str(each.dtype)))
-        results.append(run(body, TARGETS[0], x=x))
+        results.append(run_by_tvm(body, TARGETS[0], x=x))
     np.testing.assert_array_equal(*(each.view("uint32") for each in results))
 
 
@@ -108,7 +97,7 @@ def test_every_number_of_16_bits_is_widened_as_it_is(kind: str) -> None:
     table = relay.const(bits.view(kind).reshape(-1, 2), kind)
     rows = relay.take(table, var("at", (len(bits) // 2,), "int32"), axis=0)
     for target in TARGETS:
-        found = run(widened_value(rows, kind, None), target, at=np.arange(len(bits) // 2))
+        found = run_by_tvm(widened_value(rows, kind, None), target, at=np.arange(len(bits) // 2))
         np.testing.assert_array_equal(found.reshape(-1).view("uint32"), expected.view("uint32"))
 
 
@@ -162,7 +151,7 @@ def test_constants_of_products_and_tables_are_narrow() -> None:
     )
     assert [str(each.data.dtype) for each in constants] == ["float16"] * 3
     at = np.array([0, 5, 95, 1, 1, 2, 3])
-    found = run(made["main"].body, TARGETS[1], at=at)
+    found = run_by_tvm(made["main"].body, TARGETS[1], at=at)
     expected = weights[at] @ weights[:64].T @ weights.T
     np.testing.assert_allclose(found[0], expected, rtol=1e-3, atol=1e-3)
 

@@ -10,7 +10,7 @@ import tvm
 import tvm.contrib.graph_executor
 from hypothesis import given
 from hypothesis import strategies as st
-from relay_models import var
+from relay_models import run_by_tvm, var
 from tvm import relay, te
 
 from heteroplace.errors import LoweringError
@@ -34,11 +34,7 @@ def product(rows: np.ndarray, weights: np.ndarray, is_fused: bool) -> np.ndarray
         panels = relay.const(packed(weights, str(weights.dtype)), str(weights.dtype))
         y = packed_matmul(var("x", rows.shape, str(rows.dtype)), panels, len(weights))
         body = relay.nn.relu(y) if is_fused else y
-        mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body))
-        library = relay.build(mod, target=TARGET)
-    module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu()))
-    module.run(x=rows)
-    return module.get_output(0).numpy()
+        return run_by_tvm(body, TARGET, x=rows)
 
 
 def check_product(whole: np.ndarray, rows: np.ndarray, weights: np.ndarray, is_fused: bool) -> None:

@@ -13,9 +13,8 @@ import pytest
 import tvm
 from hypothesis import given
 from hypothesis import strategies as st
-from relay_models import TARGET, cpu_cluster, random_costs, var
+from relay_models import TARGET, cpu_cluster, random_costs, run_by_tvm, var
 from tvm import relay
-from tvm.contrib import graph_executor
 
 import heteroplace as hp
 from heteroplace.errors import InfeasibleError
@@ -121,16 +120,6 @@ def test_weights_that_are_all_the_same(value: float) -> None:
     np.testing.assert_array_equal(dequantised(weights), weights)
 
 
-def run(body: relay.Expr, target: tvm.target.Target, **inputs: np.ndarray) -> np.ndarray:
-    """Compile an expression by TVM alone, and run it."""
-    mod = tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(body), body))
-    with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, target=target)
-    module = graph_executor.GraphModule(library["default"](tvm.cpu()))
-    module.run(**inputs)
-    return module.get_output(0).numpy()
-
-
 @pytest.mark.costly(12)
 @given(
     rows=st.sampled_from([1, 2, 4, 5, 8, 9, 17, 40]),
@@ -166,7 +155,7 @@ def test_products_are_those_of_dequantised_weights(
     if is_fused:
         expected = np.maximum(expected + np.arange(columns), 0)
         size += np.arange(columns)
-    assert np.max(np.abs(run(body, target, x=x) - expected) / size) < 1e-6
+    assert np.max(np.abs(run_by_tvm(body, target, x=x) - expected) / size) < 1e-6
 
 
 def dense(weights: np.ndarray, rows: int) -> tvm.IRModule:

@@ -13,6 +13,7 @@ from onnx import helper
 
 from zoo.models.onnx_graph import FLOAT, OnnxGraph
 
+_DOMAIN = "com.microsoft"
 _BLOCK = 32
 _HEAD = 64
 """Channels of a head of attention."""
@@ -49,7 +50,9 @@ def decoder_layers(
         )
         gated = graph.op("Mul", graph.op("Mul", gate, graph.op("Sigmoid", gate)), up)
         value = graph.op("Add", value, graph.product(f"{layer}.down", gated, inner, hidden))
-    return graph.decoder(value, hidden)
+    model = graph.model("decoder", (value, (1, hidden)))
+    model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
+    return model
 
 
 class _FewBits(OnnxGraph):
@@ -77,7 +80,7 @@ class _FewBits(OnnxGraph):
             K=depth,
             N=columns,
         )
-        self.nodes[-1].domain = "com.microsoft"
+        self.nodes[-1].domain = _DOMAIN
         return result
 
     def norm(self, name: str, value: str, channels: int) -> str:
@@ -92,10 +95,3 @@ class _FewBits(OnnxGraph):
         """Return a row with an axis for each head before it."""
         result: str = self.op("Reshape", value, self.constant([heads, 1, _HEAD], "int64"))
         return result
-
-    def decoder(self, value: str, hidden: int) -> onnx.ModelProto:
-        """Return the model."""
-        output = helper.make_tensor_value_info(value, FLOAT, [1, hidden])
-        made = helper.make_graph(self.nodes, "decoder", self.inputs, [output], self.weights)
-        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(made, opset_imports=opsets, ir_version=8)

@@ -5,9 +5,9 @@ outputs too far is halved, and a single task that does stays in float32. A netwo
 (`rounded_network`) tells how far each choice moves them. The network is placed again with what
 remains, and that plan is run as well.
 
-A kernel is measured with float32 around it, but beside others in bfloat16 it reads and writes half
-the bytes. So where costs were measured, the plan with all bfloat16 kernels that stay within the
-error is run in turns with that of the solver, and the faster one remains.
+A kernel is measured with float32 around it, but next to others in bfloat16 it reads and writes half
+the bytes. Where costs were measured, the plan with all bfloat16 kernels that stay within the error
+is therefore timed in turns with the solver's plan, and the faster one is kept.
 """
 
 from __future__ import annotations
@@ -147,13 +147,15 @@ class _Trial:
             plain = self._outputs_with(executor, frozenset(), _NUM_INPUTS)
             trial = partial(self._near, executor, plain)
             solved = trial(low, partial(_solved_with, state))
+            if solved is None:
+                plain_plan = _solved_with(state, frozenset())
+                solved = plain_plan, self._built(plain_plan)
             if len(self._tasks) == len(low):
-                return solved or _solved_with(state, frozenset())
+                return solved[0]
             widest = trial(self._tasks, partial(_on_twins, state, twins))
-        solved = solved or _solved_with(state, frozenset())
         if widest is None:
-            return solved
-        with Executor(self._built(solved)) as one, Executor(self._built(widest)) as other:
+            return solved[0]
+        with Executor(solved[1]) as one, Executor(widest[1]) as other:
             runs = {"solved": one, "widest": other}
             timed = time_in_turns(
                 {
@@ -161,7 +163,8 @@ class _Trial:
                     for name, running in runs.items()
                 }
             )
-        return widest if timed.median_ns("widest") < timed.median_ns("solved") else solved
+        is_faster = timed.median_ns("widest") < timed.median_ns("solved")
+        return widest[0] if is_faster else solved[0]
 
     def _built(self, solution: Solution) -> Executable:
         return build(self._state.known_compiled.with_graph(solution.graph), solution)
@@ -172,8 +175,8 @@ class _Trial:
         plain: Sequence[np.ndarray],
         tasks: Sequence[int],
         solved: Callable[[frozenset[int]], Solution],
-    ) -> Solution | None:
-        """The first plan whose outputs are near enough; None: there is none."""
+    ) -> tuple[Solution, Executable] | None:
+        """The first plan whose outputs are near enough, built; None: there is none."""
         allowed = self._state.options.max_error
         tried = plain[: len(plain) * _NUM_TRIED // _NUM_INPUTS]
 
@@ -186,10 +189,11 @@ class _Trial:
             if not chosen:
                 return None
             solution = solved(chosen)
-            with Executor(self._built(solution)) as running:
+            executable = self._built(solution)
+            with Executor(executable) as running:
                 error = largest_error(_outputs(running, self._inputs), plain)
             if error <= _MAX_SHARE * allowed:
-                return solution
+                return solution, executable
         return None
 
     def _outputs_with(

@@ -101,7 +101,7 @@ def _node_of(expr: relay.Expr) -> str:
 
 
 def has_possible_sizes(shape: Iterable[int]) -> bool:
-    """Return whether numpy and compiled kernels can count each size, beside a 0 too."""
+    """Return whether numpy and kernels can count each size, even if another one is 0."""
     return all(0 <= size <= MAX_ELEMENTS for size in shape)
 
 

@@ -9,19 +9,19 @@ namespace heteroplace::kernels {
 
 namespace {
 
-/// Scales that the two nearest sizes of a block may be apart.
+// Scales that the two nearest sizes of a block may be apart.
 constexpr int kMaxGap = 8;
-/// Added to a float below 2^22 and taken away again, it leaves the nearest integer.
+// Added to a float below 2^22 and subtracted again, it leaves the nearest integer.
 constexpr float kRounding = 1.5F * (1 << 23);
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// The multiples of a scale that the weights of a block are.
+// The smallest and the largest multiple of a scale in a block, 0 among them.
 struct Multiples {
   float least = 0;
   float most = 0;
 };
 
-/// Writes the multiples; returns whether the weights are exactly these, and bits enough.
+// Write the nearest multiples; return whether they are exact and span less than `limit`.
 bool Fits(std::span<const float> weights, float scale, float limit, std::span<float> multiples,
           Multiples* range) {
   int num_exact = 0;
@@ -38,13 +38,13 @@ bool Fits(std::span<const float> weights, float scale, float limit, std::span<fl
   return num_exact == static_cast<int>(weights.size()) && most - least < limit;
 }
 
-/// Scales that a block may have, tried one after the other.
+// Scales that a block may have, tried one after the other.
 class ScaleSearch {
  public:
   ScaleSearch(std::span<const float> weights, int bits, std::span<float> multiples)
       : weights_(weights), half_(static_cast<float>(1 << (bits - 1))), multiples_(multiples) {}
 
-  /// Returns the scale whose multiples the weights are, or 0.
+  // Return the scale whose multiples the weights are, or 0.
   float Find(Multiples* range) {
     float largest = 0;
     float smallest = kInfinity;

@@ -3,9 +3,9 @@
     (a[rows, depth], words[panels, depth / n, width], scales, zeros) -> a @ weights
 
 A word of 32 bits has n numbers of one column, 8 of 4 bits or 4 of 8, one place in depth after the
-other. A vector of words becomes a vector of floats by two instructions, `and` and a conversion: no
-number is shifted down but the last, because the left factor is divided by its place value instead.
-Zero points are subtracted once a block, from sums of the left row:
+other. Two instructions, `and` and a conversion, turn a vector of words into a vector of floats.
+Only the last number of a word is shifted down; for the others the left factor is divided by the
+place value. Zero points are subtracted once per block, by sums of the left row:
 
     sum over blocks of  scale * (sum of number * a  -  zero * sum of a)
 """
@@ -37,8 +37,8 @@ QUANTISED_MATMUL_OP = "heteroplace_quantised_matmul"
 zero points of that shape, or one; attribute `columns` says how many of theirs are stored."""
 
 _UNPACKED_ROWS = {32: 8}
-"""More rows read weights that are dequantised before, a panel at a time: by vector registers, else
-4."""
+"""How many rows unpack weights in registers, by the number of vector registers, else 4. For more
+rows, weights are dequantised first, a panel at a time."""
 _UNPACKED, _TILED = f"{QUANTISED_MATMUL_OP}_unpacked", f"{QUANTISED_MATMUL_OP}_tiled"
 """Tags of the two forms."""
 _LEFT, _PART = "left", "part"

@@ -23,8 +23,8 @@ from tvm import relay
 from heteroplace.bfloat16_bits import rounded_to_bfloat16
 from heteroplace.entries import load_entry
 from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, rounded
-from heteroplace.parts.kernels.rewrites.narrow_weights import MIN_NARROWED, shared_array
-from heteroplace.parts.kernels.rewrites.quantised_weights import quantised
+from heteroplace.parts.kernels.rewrites.narrow_weights import MIN_NARROWED
+from heteroplace.parts.kernels.rewrites.unpacked import ReadWeights
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
@@ -74,7 +74,8 @@ def bfloat16_weights(call: relay.Call) -> relay.Constant | None:
     shape = static_shape(weights.checked_type)
     if op_name(call) != "nn.conv2d":
         operands = operands_of(call)
-        is_wide = operands is None or not _is_of_few_bits(weights, operands[1].is_transposed)
+        is_transposed = None if operands is None else operands[1].is_transposed
+        is_wide = ReadWeights(weights, is_transposed).few_bits() is None
         return weights if is_wide and prod(shape) >= MIN_NARROWED else None
     is_whole = str(call.attrs.kernel_layout) == "OIHW" and not any(
         extent % LANES for extent in shape[:2]
@@ -142,7 +143,7 @@ def _product(old: relay.Call, state: _Rewrite) -> relay.Call | None:
     if operands is None or b is None:
         return None
     (a, _), (_, turns_b) = operands
-    if _is_of_few_bits(b, turns_b):
+    if ReadWeights(b, turns_b).few_bits() is not None:
         return None
     rows, columns = static_shape(old.checked_type)
     depth = static_shape(a.checked_type)[1]
@@ -157,11 +158,6 @@ def _product(old: relay.Call, state: _Rewrite) -> relay.Call | None:
     weights = state.weights(b, "rows" if turns_b else "columns", panels)
     call: relay.Call = load_entry(_MATMUL)(state.rounded(a, old), weights, columns)
     return call
-
-
-def _is_of_few_bits(matrix: relay.Constant, is_transposed: bool) -> bool:
-    array = shared_array(matrix.data)
-    return quantised(array if is_transposed else array.T) is not None
 
 
 def _convolution(old: relay.Call, state: _Rewrite) -> relay.Call | None:

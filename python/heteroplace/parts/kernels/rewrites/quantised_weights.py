@@ -1,14 +1,13 @@
 """Weights that are whole multiples of a scale in each block -> stored in 4 or 8 bits.
 
-A model with weights of a few bits is dequantised while it is optimised, as everything is that is
-known ahead: its weights then have eight or four times their bytes. Here they are found again by
-what they are, whatever was made of them on the way (MatMulNBits, DequantizeLinear, or an export
-that had dequantised them itself):
+Constant folding dequantises a model with weights of a few bits, so that they take eight or four
+times their bytes. Here such weights are recognised by their values. It does not matter where they
+came from: MatMulNBits, DequantizeLinear, or an export that had dequantised them itself.
 
     const [2048, 2048] float32, in each block of 32 along the depth   ==>  numbers of 4 bits,
         each the product of one scale and an integer from -8 to 7          and a scale a block
 
-What the numbers stand for is what there was.
+The numbers stand for exactly the weights that there were.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from heteroplace.parts.kernels.rewrites.narrow_weights import MIN_QUANTISED, nar
 
 _BITS = (4, 8)
 _BLOCKS = (256, 128, 64, 32, 16)
-"""Sizes that are tried behind whole rows, the larger first: it has fewer scales."""
+"""Sizes of a block that are tried after whole rows, larger ones first: they need fewer scales."""
 
 
 class Quantised(NamedTuple):
@@ -65,7 +64,7 @@ def quantised(matrix: np.ndarray) -> Quantised | None:
     blocks = [each for each in (depth, *_BLOCKS) if depth % each == 0 and each % _BLOCKS[-1] == 0]
     for bits in _BITS:
         for block in dict.fromkeys(blocks):
-            weights = _in_blocks(matrix[:1], bits, block)  # which tells of most that they are none
+            weights = _in_blocks(matrix[:1], bits, block)  # rules out most matrices quickly
             if weights is not None and columns > 1:
                 weights = _in_blocks(matrix, bits, block)
             if weights is not None:

@@ -100,14 +100,19 @@ class ReadWeights(NamedTuple):
     is_transposed: bool | None = None
     """Of a matrix in panels, whether it is [columns, depth]; None: it is read as it lies."""
 
+    def few_bits(self) -> Any:
+        """Return a matrix in 4 or 8 bits (`Quantised`) if that is exact, else None."""
+        array = shared_array(self.constant.data)
+        if self.is_transposed is None or array.size < MIN_QUANTISED:
+            return None
+        return load_entry(_QUANTISED)(array if self.is_transposed else array.T)
+
     def narrow_bytes(self, target: tvm.target.Target) -> int:
         """Return what it takes as it is read."""
-        array = shared_array(self.constant.data)
-        if self.is_transposed is not None:
-            few_bits = _quantised(array if self.is_transposed else array.T)
-            if few_bits is not None:
-                return int(few_bits.held_bytes(target))
-        return int(narrowed(array, target).nbytes)
+        few_bits = self.few_bits()
+        if few_bits is not None:
+            return int(few_bits.held_bytes(target))
+        return int(narrowed(shared_array(self.constant.data), target).nbytes)
 
 
 def weights_of(call: relay.Call) -> ReadWeights | None:
@@ -194,18 +199,13 @@ def _in_panels(
 
     def in_panels(matrix: np.ndarray) -> Sequence[np.ndarray]:
         rows = matrix if is_transposed else matrix.T
-        few_bits = _quantised(rows)
+        few_bits = ReadWeights(constant, is_transposed).few_bits()
         if few_bits is not None:
             words: Sequence[np.ndarray] = load_entry(_WORDS)(few_bits, target)
             return words
         return [load_entry(_PACKED)(narrowed(rows, target), constant.checked_type.dtype)]
 
     return _read_as(constant, "rows" if is_transposed else "columns", in_panels, panels)
-
-
-def _quantised(matrix: np.ndarray) -> Any:
-    """Weights [columns, depth] in 4 or 8 bits if that is exact, else None."""
-    return load_entry(_QUANTISED)(matrix) if matrix.size >= MIN_QUANTISED else None
 
 
 def _narrow_matrices(
