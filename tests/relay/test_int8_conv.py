@@ -65,20 +65,27 @@ def test_sums_of_products_are_exact(
 
 
 @pytest.mark.parametrize(
-    ("channels", "size", "stride", "padding", "filter_size", "is_fused"),
+    ("channels", "size", "stride", "padding", "filter_size", "dilation", "is_fused"),
     [
-        (32, (9, 14), 1, 1, (3, 3), True),
-        (16, (7, 7), 2, 1, (3, 3), False),
-        (48, (8, 6), 1, 2, (5, 5), True),
-        (24, (5, 5), 1, 1, (3, 3), False),
+        (32, (9, 14), 1, 1, (3, 3), 1, True),
+        (16, (7, 7), 2, 1, (3, 3), 1, False),
+        (48, (8, 6), 1, 2, (5, 5), 1, True),
+        (24, (5, 5), 1, 1, (3, 3), 1, False),
+        (16, (28, 28), 1, 0, (3, 3), 1, True),
+        (16, (15, 31), 2, 0, (3, 3), 1, True),
+        (32, (9, 9), 1, 2, (3, 3), 2, False),
+        (16, (16, 12), 2, 3, (7, 7), 1, True),
+        (16, (4, 16), 3, 0, (1, 2), 1, False),
+        (16, (1, 33), 1, (0, 3), (1, 7), 1, True),
     ],
 )
 def test_sums_of_each_channel_are_exact(
     channels: int,
     size: tuple[int, int],
     stride: int,
-    padding: int,
+    padding: int | tuple[int, int],
     filter_size: tuple[int, int],
+    dilation: int,
     is_fused: bool,
 ) -> None:
     random = np.random.default_rng(channels)
@@ -90,7 +97,8 @@ def test_sums_of_each_channel_are_exact(
         var("x", x.shape, "uint8"),
         relay.const(weight),
         strides=(stride, stride),
-        padding=(padding, padding),
+        dilation=(dilation, dilation),
+        padding=padding,
         channels=channels,
         groups=channels,
         kernel_size=filter_size,
@@ -112,7 +120,7 @@ def test_products_of_a_depthwise_convolution_are_by_an_instruction_for_a_vector(
         out_dtype="int32",
     )
     assembly = _built(y).get_lib().get_source("asm")
-    assert "vpdpwssd" in assembly
+    assert "vpdpbusd" in assembly
     assert "vpmulld" not in assembly
 
 

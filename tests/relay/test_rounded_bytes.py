@@ -8,10 +8,11 @@ import pytest
 import tvm
 import tvm.contrib.graph_executor
 from relay_models import cpu_cluster, random_costs
-from tvm import tir
+from tvm import te, tir
 
 import heteroplace as hp
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.tir.exact_floats import exact_floats
 from heteroplace.tir.rounded_bytes import rounded_bytes
 
 pytestmark = pytest.mark.relay
@@ -21,7 +22,11 @@ WIDE = SHIFT // 8
 
 
 def _stored(
-    zero: float = 0.0, dtype: str = "uint8", most: float = 255.0, wide: float = WIDE
+    zero: float = 0.0,
+    dtype: str = "uint8",
+    most: float = 255.0,
+    wide: float = WIDE,
+    is_active: bool = False,
 ) -> tir.PrimExpr:
     """What is stored of rounded numbers, after the rewrite."""
     x, y = tir.decl_buffer((8,), "float32", "x"), tir.decl_buffer((8,), dtype, "y")
@@ -30,7 +35,8 @@ def _stored(
     def number(value: float) -> tir.FloatImm:
         return tir.FloatImm("float32", value)
 
-    aligned = tir.Add(x[index], number(SHIFT))
+    value = tir.Max(x[index], number(0.0)) if is_active else x[index]
+    aligned = tir.Add(value, number(SHIFT))
     within = tir.Max(tir.Min(aligned, number(SHIFT + wide)), number(SHIFT - wide))
     steps: tir.PrimExpr = tir.Sub(within, number(SHIFT))
     if zero:
@@ -63,6 +69,33 @@ def test_bytes_are_read_from_the_bits_of_the_sum(zero: float) -> None:
 )
 def test_other_forms_stay(form: dict[str, float]) -> None:
     assert "reinterpret" not in str(_stored(**form))
+
+
+def test_a_sum_that_is_kept_from_the_simplifier_is_read_from_its_bits_too() -> None:
+    """`exact_floats` writes the difference with the shift in another form."""
+    x = te.placeholder((32,), "float32", "x")
+
+    def stored(i: tir.Var) -> tir.PrimExpr:
+        shift, zero = tir.const(SHIFT, "float32"), tir.const(3, "float32")
+        least, most = (tir.const(SHIFT + each, "float32") for each in (-WIDE, WIDE))
+        within = tir.max(tir.min(tir.max(x[i], tir.const(0, "float32")) + shift, most), least)
+        limits = [tir.const(each, "float32") for each in (0, 255)]
+        return tir.max(tir.min(within - shift + zero, limits[1]), limits[0]).astype("uint8")
+
+    y = te.compute(x.shape, stored, "y")
+    schedule = te.create_schedule(y.op)
+    schedule[y].vectorize(schedule[y].split(y.op.axis[0], 16)[1])
+    with exact_floats():
+        functions = tvm.lower(schedule, [x, y])
+    text = str(rounded_bytes(functions)["main"])
+    assert text.count("T.max") == 2 and text.count("T.min") == 1  # of the ReLU, and of the clip
+    assert 'T.reinterpret("int32x16"' in text
+
+
+@pytest.mark.parametrize("zero", [0.0, 3.0])
+def test_a_relu_before_the_sum_goes_where_the_clip_does_its_work(zero: float) -> None:
+    text = str(_stored(zero, is_active=True))
+    assert text.count("T.max") == (1 if zero == 0 else 2)
 
 
 @pytest.mark.costly(6)

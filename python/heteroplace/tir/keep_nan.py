@@ -74,7 +74,8 @@ def _of_floats(
     def replacement(value: _Extreme) -> tir.PrimExpr | None:
         if "float" not in str(value.dtype):
             return None  # Whole numbers have no NaN.
-        if is_hidden(value.a) or is_hidden(value.b) or (is_folded and not _is_number(value.b)):
+        is_hidden = hidden_number(value.a) is not None or hidden_number(value.b) is not None
+        if is_hidden or (is_folded and not _is_number(value.b)):
             return None
         return form(value)
 
@@ -127,15 +128,15 @@ def hidden(number: tir.PrimExpr) -> tir.PrimExpr:
     return tir.call_intrin(number.dtype, _BITS, tir.call_intrin(whole, _BITS, number))
 
 
-def is_hidden(value: tir.PrimExpr) -> bool:
-    """Tell whether `hidden` made it."""
+def hidden_number(value: tir.PrimExpr) -> float | None:
+    """Return the number that `hidden` hides; None: `hidden` did not make the value."""
     if isinstance(value, tir.Broadcast):
         value = value.value
     for _ in range(2):
         if not isinstance(value, tir.Call) or getattr(value.op, "name", "") != _BITS:
-            return False
+            return None
         value = value.args[0]
-    return isinstance(value, tir.FloatImm)
+    return float(value.value) if isinstance(value, tir.FloatImm) else None
 
 
 def _is_number(value: tir.PrimExpr) -> bool:

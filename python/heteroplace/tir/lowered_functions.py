@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tvm
 from tvm import tir
@@ -48,3 +48,16 @@ def with_nodes(
         return function if body.same_as(function.body) else function.with_body(body)
 
     return with_functions(functions, rewritten)
+
+
+def without_names(expression: tir.PrimExpr, names: Mapping[tir.Var, tir.PrimExpr]) -> tir.PrimExpr:
+    """Return an expression with values in place of the names that TVM gave to common parts.
+
+    Parameters
+    ----------
+    names
+        The value of each variable of a `LetStmt` around the expression.
+    """
+    while any(each in names for each in tir.analysis.undefined_vars(expression)):
+        expression = tir.stmt_functor.substitute(expression, names)
+    return expression

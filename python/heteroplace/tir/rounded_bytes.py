@@ -9,7 +9,7 @@ last bits:
 
 Three instructions for a vector in place of seven, with the same bytes: M - z and M + 255 - z are
 within the limits, where floats are whole numbers and no difference is rounded. A NaN becomes 0, as
-processors convert one.
+processors convert one. Where z is 0, a ReLU before the sum is left out: the clip does its work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import tvm
 from tvm import tir
 
-from heteroplace.tir.keep_nan import hidden
+from heteroplace.tir.keep_nan import hidden, hidden_number
 from heteroplace.tir.lowered_functions import with_nodes
 
 _SHIFT = 3 * 2**22
@@ -55,6 +55,8 @@ def _replacement(cast: tir.Cast) -> tir.PrimExpr | None:
     if within is None or not _can_be_read(within, zero):
         return None
     value, kind = within[0], tvm.DataType(cast.value.dtype)
+    if zero == 0 and _is_relu(value.a):
+        value = tir.Add(value.a.a, value.b)
     least, most = (_constant(_SHIFT + each - zero, kind) for each in (0, _MAX_BYTE))
     # In this order, and hidden from `keep_nan`: a NaN is not above the least.
     within_byte = tir.Min(tir.Max(value, hidden(least)), hidden(most))
@@ -82,9 +84,18 @@ def _clipped(value: tir.PrimExpr) -> tuple[tir.PrimExpr, float, float] | None:
     return None if least is None or most is None else (value.a.a, least, most)
 
 
+def _is_relu(value: tir.PrimExpr) -> bool:
+    return isinstance(value, tir.Max) and _number(value.b) == 0
+
+
 def _number(value: tir.PrimExpr) -> float | None:
-    """The float that an expression is, also one of several equal ones."""
+    """The float that an expression is, also one of several equal ones.
+
+    `exact_floats` multiplies a number by a hidden 1 where TVM would leave out a sum with it.
+    """
     scalar = value.value if isinstance(value, tir.Broadcast) else value
+    if isinstance(scalar, tir.Mul) and hidden_number(scalar.b) == 1:
+        scalar = scalar.a
     return float(scalar.value) if isinstance(scalar, tir.FloatImm) else None
 
 

