@@ -2,8 +2,8 @@
 
 All cores compute one token. Each weight is read once, so memory sets the limit. The share is the
 bytes read per second (weights as they are held, keys and values) over what the same cores read per
-second from arrays that no cache holds. onnxruntime runs with `accuracy_level` 1, float32 as we do,
-and with 4, which rounds the activations to 8 bits.
+second from arrays that no cache holds. Ours runs with activations in float32, and with
+`precision="int8"`, which rounds them to 8 bits. onnxruntime does so with `accuracy_level` 1 and 4.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 import onnx
+import tvm
 
 import heteroplace
 from benchmarks.differences import relative_difference
@@ -24,6 +25,7 @@ from heteroplace.measure.timed_runs import on_cores, time_in_turns, time_runs
 from heteroplace.model.cluster import Cluster
 from heteroplace.parts.onnx.peer_runtimes import OnnxExecutor
 from heteroplace.progress import prefixed
+from heteroplace.relay.targets import multiplies_integers
 from heteroplace.run.executor import Executor
 from zoo.models.catalogue import SMALLEST, import_model, matching_names
 from zoo.models.few_bits import decoder_layers
@@ -52,33 +54,48 @@ def _row(name: str, cluster: Cluster, say: Callable[[str], None]) -> dict[str, o
     model = import_model(name, onnx_model)
     cores = cluster.devices[0].cores
     say("compiling")
-    executable = heteroplace.compile(
-        model.mod, cluster, params=model.params, costs="estimate", verify="off"
-    )
+    can_round = multiplies_integers(tvm.target.Target(cluster.devices[0].target))
+    executables = {
+        f"ours{suffix}": heteroplace.compile(
+            model.mod,
+            cluster,
+            params=model.params,
+            costs="estimate",
+            verify="off",
+            precision=precision,
+        )
+        for suffix, precision in (("", "float32"), ("_int8", "int8"))[: 1 + can_round]
+    }
     peers = {}
     if importlib.util.find_spec("onnxruntime") is not None:
         for level in (1, 4):
             peer = OnnxExecutor(_at_level(onnx_model, level), model.inputs, cores)
             peers[f"onnxruntime_{level}"] = peer
     say("measuring")
-    with Executor(executable) as ours:
-        calls = call_timers({"ours": ours}, peers, model.inputs)
-        timed = time_in_turns(calls)
-        outputs = [np.copy(each) for each in ours.run(model.inputs)]
-    read_bytes = sum(use.weights_bytes for use in executable.memory)
+    ours = {name: Executor(executable) for name, executable in executables.items()}
+    timed = time_in_turns(calls := call_timers(ours, peers, model.inputs))
+    outputs = {
+        name: [np.copy(out) for out in each.run(model.inputs)] for name, each in ours.items()
+    }
+    read_bytes = sum(use.weights_bytes for use in executables["ours"].memory)
     read_bytes += sum(each.nbytes for each in model.inputs.values())
-    speed, memory_speed = read_bytes / timed.median_ns("ours"), _memory_bytes_per_ns(cores)
+    memory_speed = _memory_bytes_per_ns(cores)
     row: dict[str, object] = {"name": name, "others_cores": timed.median_others_cores}
     row |= {f"{each}_ms": round(timed.median_ns(each) / 1e6, 4) for each in calls}
-    row |= {
-        "read_mb": round(read_bytes / 1e6, 1),
-        "gb_per_s": round(speed, 2),
-        "memory_gb_per_s": round(memory_speed, 2),
-        "share": round(speed / memory_speed, 3),
-    }
+    row |= {"read_mb": round(read_bytes / 1e6, 1), "memory_gb_per_s": round(memory_speed, 2)}
+    for each in ours:
+        speed = read_bytes / timed.median_ns(each)
+        row |= {
+            f"{each}_gb_per_s": round(speed, 2),
+            f"{each}_share": round(speed / memory_speed, 3),
+        }
+    if can_round:
+        row["ours_int8_difference"] = relative_difference(outputs["ours_int8"], outputs["ours"])
+        if "onnxruntime_4" in peers:
+            row["ours_int8_to_onnxruntime_4"] = round(timed.ratio("ours_int8", "onnxruntime_4"), 3)
     for each, peer in peers.items():
         row[f"ours_to_{each}"] = round(timed.ratio("ours", each), 3)
-        row[f"{each}_difference"] = relative_difference(peer.run(), outputs)
+        row[f"{each}_difference"] = relative_difference(peer.run(), outputs["ours"])
         peer.close()
     return row
 
@@ -107,14 +124,19 @@ def table(rows: list[dict[str, object]]) -> str:
     columns = {
         "name": "network",
         "ours_ms": "ours",
+        "ours_int8_ms": "ours, int8",
         "onnxruntime_1_ms": "onnxruntime",
         "onnxruntime_4_ms": "level 4",
         "ours_to_onnxruntime_1": "ours / onnxruntime",
         "ours_to_onnxruntime_4": "/ level 4",
+        "ours_int8_to_onnxruntime_4": "int8 / level 4",
         "read_mb": "MB read",
-        "gb_per_s": "GB/s",
+        "ours_gb_per_s": "GB/s",
+        "ours_int8_gb_per_s": "int8",
         "memory_gb_per_s": "memory GB/s",
-        "share": "share",
+        "ours_share": "share",
+        "ours_int8_share": "int8",
+        "ours_int8_difference": "difference, int8",
         "onnxruntime_1_difference": "difference",
         "onnxruntime_4_difference": "of level 4",
         "others_cores": "busy cores",

@@ -10,7 +10,7 @@ from heteroplace.options import key_value
 Precision = str | Mapping[str, str]
 """One for all layers, or by pattern of tasks, ops or layers."""
 
-PRECISIONS = ("float32", "bf16", "auto")
+PRECISIONS = ("float32", "bf16", "int8", "auto")
 """Values for a whole network."""
 LAYER_PRECISIONS = PRECISIONS[:2]
 """Values for the layers that match a pattern."""
@@ -65,6 +65,6 @@ def check_precision(precision: Precision, max_error: float, kernels: str) -> Non
         raise SolverError(f"max_error={max_error}; expected a ratio above 0")
     if kernels == "tvm" and set(by_pattern.values()) != {"float32"}:
         raise SolverError(
-            f"precision={precision!r} and kernels='tvm' exclude each other: TVM has no kernels in "
-            f"bfloat16 for CPUs; give one of them"
+            f"precision={precision!r} and kernels='tvm' exclude each other: TVM has no such "
+            f"kernels for CPUs; give one of them"
         )

@@ -20,7 +20,7 @@ from heteroplace.parts.kernels.cpu.bounded_bytes import (
 from heteroplace.parts.kernels.rewrites.bounded_steps import with_bounded_steps
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import is_op_call, post_order
-from heteroplace.relay.legalize import multiplies_integers
+from heteroplace.relay.targets import multiplies_integers
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.relay

@@ -13,8 +13,7 @@ from tvm import relay
 
 from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
 from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.relay.legalize import multiplies_integers
-from heteroplace.relay.targets import kernel_target
+from heteroplace.relay.targets import kernel_target, multiplies_integers
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 TARGET = tvm.target.Target(llvm_cpu_target())

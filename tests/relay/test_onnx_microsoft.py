@@ -11,7 +11,7 @@ from tvm.target import Target
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.importer import from_onnx
-from heteroplace.relay.legalize import multiplies_integers
+from heteroplace.relay.targets import multiplies_integers
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.relay

@@ -8,7 +8,7 @@ import tvm
 from tvm import te
 
 from heteroplace.parts.kernels.cpu.row_products import LANES, RowTile, row_products, row_tile
-from heteroplace.relay.legalize import multiplies_integers
+from heteroplace.relay.targets import multiplies_integers
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.relay

@@ -7,20 +7,23 @@ import tvm
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.annotate.requested_options import requested_number
-from heteroplace.relay.targets import device_target, has_bfloat16_kernels
+from heteroplace.relay.targets import device_target, has_bfloat16_kernels, has_int8_activations
 
 
 def low_precision_text(solution: Solution) -> str:
-    """Return which devices of a plan multiply in bfloat16, as a clause; "": none."""
+    """Return which devices of a plan multiply in less than float32, as a clause; "": none."""
     used = set(solution.devices_used)
-    names = [
-        device.name
-        for device in solution.cluster.devices
-        if device.name in used and has_bfloat16_kernels(device_target(device))
-    ]
-    if not names:
-        return ""
-    return f"{' and '.join(names)} {'multiplies' if len(names) == 1 else 'multiply'} in bfloat16"
+    devices = [device for device in solution.cluster.devices if device.name in used]
+    clauses = []
+    for has_it, verb, rest in (
+        (has_bfloat16_kernels, "multipl", "in bfloat16"),
+        (has_int8_activations, "multipl", "activations of 8 bits by weights of 4 and 8 bits"),
+    ):
+        names = [device.name for device in devices if has_it(device_target(device))]
+        if names:
+            ending = "ies" if len(names) == 1 else "y"
+            clauses.append(f"{' and '.join(names)} {verb}{ending} {rest}")
+    return " and ".join(clauses)
 
 
 def max_error_of(mod: tvm.IRModule) -> float:

@@ -38,7 +38,7 @@ from heteroplace.place_options import (
 from heteroplace.precision_option import network_precision, precision_by_pattern
 from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.opt_level import default_opt_level, warn_of_low_level
-from heteroplace.relay.targets import with_bfloat16, with_stock_kernels
+from heteroplace.relay.targets import with_precision, with_stock_kernels
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.stage_log import StageLog
@@ -235,15 +235,16 @@ def read(state: PlaceState) -> PlaceState:
 
 
 def limit(state: PlaceState) -> PlaceState:
-    """Apply `max_memory`, `kernels="tvm"` and `precision="bf16"` to the cluster."""
+    """Apply `max_memory`, `kernels="tvm"` and the precision of a whole network to the cluster."""
     cluster = with_max_memory(state.cluster, state.options.max_memory)
     if state.options.kernels == "tvm":
         cluster = with_stock_kernels(cluster)
     precision = state.options.precision
-    if network_precision(precision) == "bf16":
-        cluster = with_bfloat16(cluster)
+    whole = network_precision(precision)
+    if whole in ("bf16", "int8"):
+        cluster = with_precision(cluster, whole)
     elif "bf16" in precision_by_pattern(precision).values():
-        with_bfloat16(cluster)  # raises where no device can
+        with_precision(cluster, "bf16")  # raises where no device can
     return replace(state, cluster=cluster)
 
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import tvm
 from tvm import relay
-from tvm.target.codegen import target_has_features
 
 from heteroplace.relay.axes.shapes import with_attributes
 from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.expressions import function_pass, op_name, rebuilt, static_shape
 from heteroplace.relay.local_types import write_types
+from heteroplace.relay.targets import multiplies_integers
 from heteroplace.relay.tasks.spans import with_span
 
 _PRODUCTS = ("nn.conv2d", "nn.dense")
@@ -111,14 +111,6 @@ def _weight_gradient(call: relay.Call, shape: tuple[int, ...]) -> relay.Expr:
         return turned
     # Rows and columns of the data that a stride has left out at the end.
     return relay.strided_slice(turned, [0] * len(shape), list(shape))
-
-
-def multiplies_integers(target: tvm.target.Target) -> bool:
-    """Tell whether a target sums products of 8 bits in 32 bits by one instruction.
-
-    Others that TVM uses saturate sums of two in 16 bits, which is another number.
-    """
-    return target.kind.name == "llvm" and bool(target_has_features("avx512vnni", target))
 
 
 def _is_integer_product(call: relay.Call) -> bool:

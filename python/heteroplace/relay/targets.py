@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import tvm
 from tvm.target.codegen import target_has_features
@@ -22,6 +23,9 @@ MAKER_KEYS = {maker: f"{maker}_kernels" for maker in MAKERS}
 
 BFLOAT16_KERNELS = MAKER_KEYS[BFLOAT16]
 """Key of a target whose products are in bfloat16, with float32 sums."""
+
+INT8_ACTIVATIONS = "int8_activations"
+"""Key of a target that rounds what products with weights of 4 or 8 bits read to 8 bits."""
 
 _VARIANT_KEYS = {
     key: maker for maker, key in MAKER_KEYS.items() if key not in (STOCK_KERNELS, BFLOAT16_KERNELS)
@@ -80,12 +84,12 @@ def with_kernels_of(cluster: Cluster, maker: str) -> Cluster:
     Parameters
     ----------
     maker
-        Of the values of MAKER_KEYS.
+        Of the values of MAKER_KEYS, or INT8_ACTIVATIONS.
     """
     devices = []
     for device in cluster.devices:
         if device.kind == ("cuda" if maker in _LIBRARY_KEYS else "cpu"):
-            if maker == BFLOAT16_KERNELS and not multiplies_bfloat16(device_target(device)):
+            if not _has_instructions(device_target(device), maker):
                 devices.append(device)
                 continue
             exported = dict(device_target(device).export())
@@ -93,6 +97,13 @@ def with_kernels_of(cluster: Cluster, maker: str) -> Cluster:
             device = replace(device, target=str(tvm.target.Target(exported)))
         devices.append(device)
     return replace(cluster, devices=tuple(devices))
+
+
+def _has_instructions(target: tvm.target.Target, maker: str) -> bool:
+    """Tell whether a target has what the kernels of a maker need."""
+    if maker == BFLOAT16_KERNELS:
+        return multiplies_bfloat16(target)
+    return maker != INT8_ACTIVATIONS or (multiplies_integers(target) and float_lanes(target) == 16)
 
 
 def multiplies_bfloat16(target: tvm.target.Target) -> bool:
@@ -108,20 +119,50 @@ def has_bfloat16_kernels(target: tvm.target.Target) -> bool:
     return BFLOAT16_KERNELS in target.keys
 
 
-def with_bfloat16(cluster: Cluster) -> Cluster:
-    """Return a cluster whose CPUs multiply in bfloat16, as far as they have the instruction.
+def multiplies_integers(target: tvm.target.Target) -> bool:
+    """Tell whether a target sums products of 8 bits in 32 bits by one instruction (AVX512-VNNI).
+
+    Others that TVM uses saturate sums of two in 16 bits, which is another number.
+    """
+    return target.kind.name == "llvm" and bool(target_has_features("avx512vnni", target))
+
+
+def has_int8_activations(target: tvm.target.Target) -> bool:
+    """Say whether products with weights of 4 or 8 bits round what they read to 8 bits."""
+    return INT8_ACTIVATIONS in target.keys
+
+
+class _Instructions(NamedTuple):
+    """What a precision of a whole network needs."""
+
+    key: str
+    """Of the targets of CPUs that have them."""
+    name: str
+    processor: str
+    """A target that has them."""
+
+
+_INSTRUCTIONS = {
+    "bf16": _Instructions(BFLOAT16_KERNELS, "AVX512-BF16", "llvm -mcpu=cooperlake"),
+    "int8": _Instructions(INT8_ACTIVATIONS, "AVX512-VNNI", "llvm -mcpu=cascadelake"),
+}
+
+
+def with_precision(cluster: Cluster, precision: str) -> Cluster:
+    """Return a cluster whose CPUs multiply in "bf16" or "int8", as far as they have instructions.
 
     Raises
     ------
     SolverError
-        None of them has it.
+        None of them has these.
     """
-    changed = with_kernels_of(cluster, BFLOAT16_KERNELS)
+    needed = _INSTRUCTIONS[precision]
+    changed = with_kernels_of(cluster, needed.key)
     if changed.devices == cluster.devices:
         targets = ", ".join(sorted({repr(device.target) for device in cluster.devices}))
         raise SolverError(
-            f"precision='bf16': no device of cluster {cluster.name!r} multiplies in bfloat16; "
-            f"expected a CPU whose target has AVX512-BF16, such as 'llvm -mcpu=cooperlake', found "
+            f"precision={precision!r}: no device of cluster {cluster.name!r} can multiply so; "
+            f"expected a CPU whose target has {needed.name}, such as {needed.processor!r}, found "
             f"{targets}; give precision='float32', or `heteroplace probe` a processor that has it"
         )
     return changed

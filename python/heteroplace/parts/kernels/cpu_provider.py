@@ -12,7 +12,6 @@ from tvm import relay
 from heteroplace.entries import load_entry
 from heteroplace.lower.kernel_provider import SegmentPasses
 from heteroplace.model.cluster import Cluster
-from heteroplace.parts.kernels.cpu.bounded_bytes import BYTE_OP, packed_bytes
 from heteroplace.parts.kernels.cpu.filters_ahead import ask_for_filters
 from heteroplace.parts.kernels.cpu.global_mean_op import GlobalMeans
 from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
@@ -28,14 +27,23 @@ from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
 from heteroplace.parts.kernels.rewrites.whole_blocks import WholeBlocks
 from heteroplace.parts.kernels.rewrites.winograd import PlainFilters, Winograd, with_plain_sums
 from heteroplace.relay.expressions import function_pass, is_op_call, post_order
-from heteroplace.relay.legalize import multiplies_integers
-from heteroplace.relay.targets import OWN_KERNELS, float_lanes, has_bfloat16_kernels
+from heteroplace.relay.targets import (
+    OWN_KERNELS,
+    float_lanes,
+    has_bfloat16_kernels,
+    multiplies_integers,
+)
 from heteroplace.relay.tasks.network import Network
 
-_REWRITES = "heteroplace.parts.kernels.rewrites"
+_CPU, _REWRITES = "heteroplace.parts.kernels.cpu", "heteroplace.parts.kernels.rewrites"
 _BFLOAT16_PRODUCTS = f"{_REWRITES}.bfloat16_products:Bfloat16Products"
 _BFLOAT16_CONVOLUTIONS = f"{_REWRITES}.bfloat16_products:Bfloat16Convolutions"
 """Loaded for targets that multiply in bfloat16."""
+_FINISHES = {
+    "heteroplace_bounded_byte": f"{_CPU}.bounded_bytes:packed_bytes",
+    "heteroplace_quantised_matmul": f"{_CPU}.words_ahead:words_ahead",
+}
+"""Rewrites of lowered kernels that have one of our ops, by its name."""
 _BOUNDED_STEPS = f"{_REWRITES}.bounded_steps:with_bounded_steps"
 
 
@@ -83,11 +91,12 @@ class CpuProvider:
         )
 
     def finish(self, functions: tvm.IRModule, function: relay.Function) -> tvm.IRModule:
-        """Add vector functions, whole vectors, rows padded at their ends, and prefetches."""
+        """Add vector functions, whole vectors, packed bytes, padding at ends, and prefetches."""
         is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
         functions = whole_vectors(vector_math(functions, is_softmax=is_softmax))
-        if any(is_op_call(node, BYTE_OP) for node in post_order(function.body)):
-            functions = packed_bytes(functions)
+        for name, finish in _FINISHES.items():
+            if any(is_op_call(node, name) for node in post_order(function.body)):
+                functions = load_entry(finish)(functions)
         return ask_for_filters(padded_rows(functions))
 
     def with_held_weights(self, network: Network, cluster: Cluster) -> Network:

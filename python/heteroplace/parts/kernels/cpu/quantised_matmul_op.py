@@ -8,6 +8,8 @@ Only the last number of a word is shifted down; for the others the left factor i
 place value. Zero points are subtracted once per block, by sums of the left row:
 
     sum over blocks of  scale * (sum of number * a  -  zero * sum of a)
+
+With the precision "int8" the left rows are rounded to 8 bits before (`int8_rows.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,14 @@ from tvm import relay, te, tir
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
+from heteroplace.parts.kernels.cpu.int8_rows import (
+    LANES,
+    depth_in_word,
+    rounded_rows,
+    row_block,
+    weight_in_word,
+    word_products,
+)
 from heteroplace.parts.kernels.cpu.packed_matmul_op import packed
 from heteroplace.parts.kernels.cpu.product_tiles import (
     TiledProduct,
@@ -30,6 +40,7 @@ from heteroplace.parts.kernels.cpu.product_tiles import (
 from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, widened
 from heteroplace.parts.kernels.rewrites.quantised_weights import Quantised
 from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.targets import has_int8_activations
 from heteroplace.tvm_bridge import add_relay_op
 
 QUANTISED_MATMUL_OP = "heteroplace_quantised_matmul"
@@ -39,8 +50,10 @@ zero points of that shape, or one; attribute `columns` says how many of theirs a
 _UNPACKED_ROWS = {32: 8}
 """How many rows unpack weights in registers, by the number of vector registers, else 4. For more
 rows, weights are dequantised first, a panel at a time."""
-_UNPACKED, _TILED = f"{QUANTISED_MATMUL_OP}_unpacked", f"{QUANTISED_MATMUL_OP}_tiled"
-"""Tags of the two forms."""
+_UNPACKED, _NUMBERS, _TILED = (
+    f"{QUANTISED_MATMUL_OP}_{form}" for form in ("unpacked", "numbers", "tiled")
+)
+"""Tags of the three forms."""
 _LEFT, _PART = "left", "part"
 _WORD_BITS = 32
 _SUMS = "float32"
@@ -64,7 +77,8 @@ def quantised_matmul(
         schedule_quantised_matmul,
         is_fusable=True,
     )
-    attrs = tvm.ir.make_node("DictAttrs", columns=columns)
+    is_rounded = has_int8_activations(tvm.target.Target.current())
+    attrs = tvm.ir.make_node("DictAttrs", columns=columns, is_rounded=int(is_rounded))
     return relay.Call(tvm.ir.Op.get(QUANTISED_MATMUL_OP), [a, words, scales, zeros], attrs)
 
 
@@ -77,8 +91,10 @@ def in_words(weights: Quantised, target: tvm.target.Target) -> list[np.ndarray]:
     columns, depth = weights.numbers.shape
     in_word = _WORD_BITS // weights.bits
     words = np.zeros((columns, depth // in_word), np.uint32)
+    is_rounded = has_int8_activations(target)
     for place in range(in_word):
-        words |= weights.numbers[:, place::in_word].astype(np.uint32) << (place * weights.bits)
+        at = depth_in_word(place, weights.bits) if is_rounded else place
+        words |= weights.numbers[:, at::in_word].astype(np.uint32) << (place * weights.bits)
     panels = [packed(each, _SUMS) for each in (words, narrowed(weights.scales, target))]
     if np.ptp(weights.zeros) == 0:
         return [*panels, weights.zeros[:1, :1, np.newaxis]]
@@ -99,6 +115,8 @@ class _Weights(NamedTuple):
     scales: te.Tensor
     zeros: te.Tensor
     depth: int
+    is_rounded: bool
+    """Whether words are in the order for numbers of 8 bits."""
 
     @property
     def in_word(self) -> int:
@@ -125,10 +143,14 @@ class _Weights(NamedTuple):
         mask = tir.const((1 << self.bits) - 1, "uint32")
 
         def weight(panel: Any, at: Any, x: Any) -> tir.PrimExpr:
-            shift = (mod(at, self.in_word) * self.bits).astype("uint32")
-            number = (self.words[panel, div(at, self.in_word), x] >> shift) & mask
+            word, place = self.words[panel, div(at, self.in_word), x], mod(at, self.in_word)
+            if self.is_rounded:
+                number = weight_in_word(word, place, self.bits)
+            else:
+                shift = (place * self.bits).astype("uint32")
+                number = ((word >> shift) & mask).astype("int32")
             where = panel, div(at, self.block), x
-            steps = number.astype("int32") - self.zero(*where).astype("int32")
+            steps = number - self.zero(*where).astype("int32")
             return steps.astype(_SUMS) * widened(self.scales[where], _SUMS)
 
         panels, _, width = shape_of(self.words)
@@ -138,9 +160,11 @@ class _Weights(NamedTuple):
 def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     a, words, scales, zeros = tensors
     rows, depth = shape_of(a)
-    weights, columns = _Weights(words, scales, zeros, depth), int(attrs["columns"])
+    columns, is_rounded = int(attrs["columns"]), bool(attrs["is_rounded"])
+    weights = _Weights(words, scales, zeros, depth, is_rounded)
     if rows <= _UNPACKED_ROWS.get(vector_registers(), 4):
-        return [_unpacked(a, weights, columns)]
+        product = _by_numbers(a, weights) if is_rounded else _unpacked(a, weights)
+        return [_stored(product, columns)]
     dequantised = weights.dequantised()
     tiled = _tiled(a, dequantised, columns)
     return [tiled.compute(lambda y, at: a[y, at], lambda *where: dequantised[where], _TILED)]
@@ -152,7 +176,47 @@ def _tiled(a: te.Tensor, dequantised: te.Tensor, columns: int) -> TiledProduct:
     return TiledProduct((), rows, columns, depth, width, _SUMS, _SUMS, is_right_made=True)
 
 
-def _unpacked(a: te.Tensor, weights: _Weights, columns: int) -> te.Tensor:
+def _by_numbers(a: te.Tensor, weights: _Weights) -> te.Tensor:
+    """Products of rows that are rounded to 8 bits, [panels, rows, width]."""
+    rows, depth = shape_of(a)
+    panels, _, width = shape_of(weights.words)
+    block, in_word = row_block(weights.block), weights.in_word
+    numbers, steps, sums = rounded_rows(a, block)
+    words_of_block = block // in_word
+    word = te.reduce_axis((0, words_of_block), "word")
+    place = te.reduce_axis((0, in_word), "place")
+
+    def summed(panel: Any, y: Any, number: Any, x: Any) -> tir.PrimExpr:
+        at = number * words_of_block + word
+        weight = weight_in_word(weights.words[panel, at, x], place, weights.bits)
+        return te.sum(weight * numbers[y, at * in_word + place].astype("int32"), axis=[word, place])
+
+    part = te.compute((panels, rows, depth // block, width), summed, _PART)
+    number = te.reduce_axis((0, depth // block), "block")
+
+    def scaled(panel: Any, y: Any, x: Any) -> tir.PrimExpr:
+        where = panel, tir.indexdiv(number * block, weights.block), x
+        zero = weights.zero(*where).astype("int32")
+        centred = part[panel, y, number, x] - zero * sums[y, number]
+        of_block = centred.astype(_SUMS) * steps[y, number]
+        return te.sum(widened(weights.scales[where], _SUMS) * of_block, axis=number)
+
+    return te.compute((panels, rows, width), scaled, "product", tag=_NUMBERS)
+
+
+def _stored(product: te.Tensor, columns: int) -> te.Tensor:
+    _, rows, width = shape_of(product)
+    div, mod = tir.indexdiv, tir.indexmod
+    return te.compute(
+        (rows, columns),
+        lambda y, x: product[div(x, width), y, mod(x, width)],
+        "stored",
+        tag=tag.INJECTIVE,
+    )
+
+
+def _unpacked(a: te.Tensor, weights: _Weights) -> te.Tensor:
+    """Products of rows with weights that are unpacked in registers, [panels, rows, width]."""
     rows, depth = shape_of(a)
     panels, _, width = shape_of(weights.words)
     bits, in_word, block = weights.bits, weights.in_word, weights.block
@@ -190,19 +254,13 @@ def _unpacked(a: te.Tensor, weights: _Weights, columns: int) -> te.Tensor:
         centred = part[panel, y, number, x] - zero * sums[y, number]
         return te.sum(widened(weights.scales[where], _SUMS) * centred, axis=number)
 
-    product = te.compute((panels, rows, width), scaled, "product", tag=_UNPACKED)
-    div, mod = tir.indexdiv, tir.indexmod
-    return te.compute(
-        (rows, columns),
-        lambda y, x: product[div(x, width), y, mod(x, width)],
-        "stored",
-        tag=tag.INJECTIVE,
-    )
+    return te.compute((panels, rows, width), scaled, "product", tag=_UNPACKED)
 
 
 def schedule_quantised_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
     """Schedule the op and what is fused behind it."""
-    return schedule_by_tag(outs, {_UNPACKED: _schedule_unpacked, _TILED: _schedule_tiled})
+    by_tag = {_UNPACKED: _schedule_unpacked, _NUMBERS: _schedule_numbers, _TILED: _schedule_tiled}
+    return schedule_by_tag(outs, by_tag)
 
 
 def _schedule_tiled(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
@@ -214,10 +272,36 @@ def _schedule_tiled(schedule: te.Schedule, product: te.Tensor, result: te.Tensor
 
 
 def _schedule_unpacked(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
-    part = next(each for each in product.op.input_tensors if each.op.name == _PART)
+    part = _schedule_blocks(schedule, product, result)
     left = next(each for each in part.op.input_tensors if each.op.name == _LEFT)
-    width, lanes = shape_of(product)[2], vector_bytes() // 4
     schedule[left].unroll(schedule[left].op.axis[2])
+    by_word = schedule[part]
+    panel, iy, _, ix = by_word.op.axis
+    word, place = by_word.op.reduce_axis
+    io, lane = by_word.split(ix, vector_bytes() // 4)
+    by_word.reorder(panel, word, place, iy, io, lane)
+    for axis in (place, iy, io):
+        by_word.unroll(axis)
+    by_word.vectorize(lane)
+
+
+def _schedule_numbers(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
+    part = _schedule_blocks(schedule, product, result)
+    by_word = schedule[part]
+    panel, iy, _, ix = by_word.op.axis
+    word, place = by_word.op.reduce_axis
+    io, lane = by_word.split(ix, LANES)
+    by_word.reorder(panel, word, iy, io, lane, place)
+    for axis in (word, iy, io):
+        by_word.unroll(axis)
+    bits = _WORD_BITS // int(place.dom.extent)
+    by_word.tensorize(lane, word_products(bits))
+
+
+def _schedule_blocks(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> te.Tensor:
+    """Schedule sums over blocks; return what is summed up within one, whose axes are left."""
+    part = next(each for each in product.op.input_tensors if each.op.name == _PART)
+    width, lanes = shape_of(product)[2], vector_bytes() // 4
     whole = schedule[result]
     y, x = whole.op.axis
     xo, xi = whole.split(x, width)
@@ -233,12 +317,5 @@ def _schedule_unpacked(schedule: te.Schedule, product: te.Tensor, result: te.Ten
     by_block.unroll(py)
     by_block.unroll(po)
     by_block.vectorize(lane)
-    by_word = schedule[part]
-    by_word.compute_at(by_block, number)
-    panel, iy, _, ix = by_word.op.axis
-    word, place = by_word.op.reduce_axis
-    io, lane = by_word.split(ix, lanes)
-    by_word.reorder(panel, word, place, iy, io, lane)
-    for axis in (place, iy, io):
-        by_word.unroll(axis)
-    by_word.vectorize(lane)
+    schedule[part].compute_at(by_block, number)
+    return part
