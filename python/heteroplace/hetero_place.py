@@ -24,7 +24,8 @@ from heteroplace.model.demands import with_max_memory
 from heteroplace.model.digests import is_same_but_batches
 from heteroplace.model.implementations import without_twins
 from heteroplace.pipeline.module_contents import READ_SHARDED
-from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
+from heteroplace.place_options import CONFIG_PREFIX, read_options
+from heteroplace.precision_option import check_verify
 from heteroplace.relay.annotate.annotation_reader import is_sharded, read_solution
 from heteroplace.relay.annotate.requested_options import other_options
 from heteroplace.relay.opt_level import default_opt_level
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from heteroplace.option_keywords import PlaceKeywords
+
+_WITH_VERIFY_INPUTS = "heteroplace.pipeline.verify_inputs:with_verify_inputs"
+"""Loaded for a placed module that is to be compared on given inputs."""
 
 
 class _HeteroPlacePass:
@@ -70,6 +74,8 @@ class _HeteroPlacePass:
                 f"the module is placed already, and not by this {', '.join(others)}; to place it "
                 f"anew, start from the module before the first HeteroPlace"
             )
+        if options.verify_inputs:
+            mod = load_entry(_WITH_VERIFY_INPUTS)(mod, options.verify_inputs)
         return mod
 
 
@@ -142,7 +148,8 @@ def build(
     params
         Weights, if they are not bound into the module.
     options
-        Options of `HeteroPlace`; of a module that is placed only `verify` can still be said.
+        Options of `HeteroPlace`; of a module that is placed only `verify` and `verify_inputs` can
+        still be said.
 
     Raises
     ------
@@ -162,7 +169,8 @@ def build(
     shared = load_entry(READ_SHARDED)(mod) if is_sharded(mod) else None
     is_placed = read_solution(mod) is not None
     if is_placed or shared is not None:
-        late = [name for name in options if name != "verify"]
+        comparing = ("verify", "verify_inputs") if is_placed else ("verify",)
+        late = [name for name in options if name not in comparing]
         if late:
             raise LoweringError(
                 f"the module is placed already, and {', '.join(late)} would change nothing: give "
@@ -197,4 +205,7 @@ def build(
         mod = HeteroPlace(cluster, params=params, **options)(mod)
     elif cluster is not None:
         return pipeline.compile_network(mod, cluster, {"params": params, **options})
+    elif options.get("verify_inputs"):
+        read_options(options if verify else {"verify_inputs": options["verify_inputs"]})
+        mod = load_entry(_WITH_VERIFY_INPUTS)(mod, options["verify_inputs"])
     return pipeline.build_module(mod, verify)

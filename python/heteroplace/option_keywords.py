@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
 from heteroplace.model.cluster import Cluster
-from heteroplace.place_options import CostSource
+from heteroplace.place_options import Arrays, CostSource
 from heteroplace.solve.problem import Progress
 
 
@@ -29,9 +29,10 @@ class PlaceKeywords(TypedDict, total=False):
     cudnn: str
     precision: str | Mapping[str, str]
     max_error: float
+    verify_inputs: Arrays | Sequence[Arrays]
     pin: Mapping[str, str]
     exclude: Sequence[str]
-    inputs: Mapping[str, object] | str | os.PathLike[str] | None
+    inputs: Arrays | None
     no_split: Sequence[str]
     layers: Mapping[str, str]
     max_memory: Mapping[str, str | int]

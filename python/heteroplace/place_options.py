@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable
+from heteroplace.model.cost import CostTable
 from heteroplace.model.demands import memory_limit, with_layers, with_no_split, with_pins
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import parse_bytes
@@ -22,12 +22,22 @@ from heteroplace.options import (
     pair,
     pairs,
 )
-from heteroplace.precision_option import Precision, check_precision, precision_entry
+from heteroplace.precision_option import (
+    VERIFY_MODES,
+    Precision,
+    check_has_use,
+    check_precision,
+    check_verify,
+    precision_entry,
+)
 from heteroplace.registry import added_plugins
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
 """How a caller says where costs come from: the name of a model, a table, a file, or a function."""
+
+Arrays = Mapping[str, object] | str | os.PathLike[str]
+"""Arrays by the name of an input, or a file of them (.npz)."""
 
 COST_MODELS = {
     "measure": "heteroplace.measure.cost_models.measured:MeasuredCosts",
@@ -49,9 +59,6 @@ def cost_model_names() -> tuple[str, ...]:
     """
     return (*COST_MODELS, *added_plugins("cost_models", COST_MODELS))
 
-
-VERIFY_MODES = ("auto", "on", "off")
-"""Values of the option `verify`."""
 
 MISSING = ("refuse", "measure", "predict", "estimate")
 """What to do about tasks and devices that a given cost table does not know."""
@@ -174,7 +181,14 @@ class PlaceOptions:
     exclude: Sequence[str] = option(
         (), "device that must not be used", metavar="DEVICE", join=tuple
     )
-    inputs: Mapping[str, object] | str | os.PathLike[str] | None = option(
+    verify_inputs: Arrays | Sequence[Arrays] = option(
+        (),
+        "arrays by the name of an input (a file of numpy), on which outputs are compared as on "
+        "made-up ones, and by which precision=auto judges",
+        metavar="FILE.npz",
+        join=tuple,
+    )
+    inputs: Arrays | None = option(
         None,
         "arrays by the name of an input (a file of numpy), with which kernels are measured; "
         "default: made-up ones that are legal for the ops that read them",
@@ -269,6 +283,8 @@ class PlaceOptions:
                     f"kernels are TVM's; give one of them"
                 )
         check_verify(self.verify)
+        if self.verify_inputs:
+            check_has_use(self.verify, self.precision)
         check_precision(self.precision, self.max_error, self.kernels)
 
     @property
@@ -287,12 +303,6 @@ class PlaceOptions:
             raise SolverError(f"weights_budget={self.weights_budget!r}: expected {err}") from err
 
 
-def check_verify(value: object) -> None:
-    """Raise SolverError unless the option `verify` has this value."""
-    if value not in VERIFY_MODES:
-        raise SolverError(f"verify must be one of {', '.join(VERIFY_MODES)}, got {value!r}")
-
-
 OPTION_CLASSES = (PlaceOptions, SolveOptions)
 """The dataclasses whose options are keywords of the pass."""
 
@@ -302,8 +312,8 @@ GRAPH_OPTIONS = (
 """Of `PlaceOptions`, those of any task graph, wherever its costs come from."""
 
 MODEL_OPTIONS = (
-    *("store", "kernels", "tuned", "cublas", "cudnn", "precision", "max_error", "inputs"),
-    *("routes", "weights_budget"),
+    *("store", "kernels", "tuned", "cublas", "cudnn", "precision", "max_error", "verify_inputs"),
+    *("inputs", "routes", "weights_budget"),
 )
 """Those that ask for a model: its kernels, what they are measured with, and its routers."""
 
@@ -372,18 +382,6 @@ def check_options(place: PlaceOptions, limits: SolveOptions) -> None:
         raise SolverError(
             f"plan_in takes the plan of {os.fspath(place.plan_in)} and solves nothing; leave out "
             f"{' and '.join(clashes)}"
-        )
-
-
-def check_gain(costs: CostTable, limits: SolveOptions) -> None:
-    """Raise SolverError if a least gain is asked of costs of which none is measured: it would have
-    no effect, as such costs are taken as told."""
-    ratio = limits.min_gain_ratio
-    sources = sorted({each.source for each in costs.details} & set(SOURCES_WITH_TIME))
-    if ratio not in (0, SolveOptions().min_gain_ratio) and "measured" not in sources:
-        raise SolverError(
-            f"min_gain_ratio={ratio} is what measured costs may be wrong by, and none of these is "
-            f"measured (they are {', '.join(sources) or 'unknown'}); leave it out, or measure costs"
         )
 
 

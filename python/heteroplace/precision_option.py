@@ -1,4 +1,4 @@
-"""The option `precision`: what it may be, and what it says of a whole network."""
+"""The options `precision` and `verify`: their values, and what they say of a whole network."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ PRECISIONS = ("float32", "bf16", "int8", "auto")
 """Values for a whole network."""
 LAYER_PRECISIONS = PRECISIONS[:2]
 """Values for the layers that match a pattern."""
+
+VERIFY_MODES = ("auto", "on", "off")
+"""Values of the option `verify`."""
 
 _ALL_LAYERS = "*"
 
@@ -50,6 +53,26 @@ def network_precision(precision: Precision) -> str | None:
     """
     by_pattern = precision_by_pattern(precision)
     return by_pattern[_ALL_LAYERS] if set(by_pattern) == {_ALL_LAYERS} else None
+
+
+def is_auto(precision: Precision) -> bool:
+    """Say whether layers are chosen by how far they move the outputs."""
+    return network_precision(precision) == "auto"
+
+
+def check_verify(value: object) -> None:
+    """Raise SolverError unless the option `verify` has this value."""
+    if value not in VERIFY_MODES:
+        raise SolverError(f"verify must be one of {', '.join(VERIFY_MODES)}, got {value!r}")
+
+
+def check_has_use(verify: str, precision: Precision) -> None:
+    """Raise SolverError if nothing reads the option `verify_inputs`."""
+    if verify == "off" and not is_auto(precision):
+        raise SolverError(
+            "verify_inputs are inputs on which outputs are compared, and verify='off' compares "
+            "none; leave one of both out"
+        )
 
 
 def check_precision(precision: Precision, max_error: float, kernels: str) -> None:

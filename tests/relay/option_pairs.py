@@ -144,6 +144,7 @@ DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
         Value("cpsat", given(solver="cpsat", iterations=50)),
     ),
     "inputs": (Value("made up"), Value("file", in_folder(inputs="x.npz"))),
+    "verify_inputs": (Value("none"), Value("file", in_folder(verify_inputs="x.npz"))),
     "verify": (
         Value("auto"),
         Value("on", given(verify="on")),
@@ -236,8 +237,10 @@ REFUSED: tuple[Rule, ...] = (
     ),
     Rule({"engine": "cpsat", "solver": "search|single"}, SolverError, "solves no programme by"),
     Rule({"engine": "cpsat", "objective": "throughput"}, SolverError, "solves no programme by"),
+    Rule({"verify_inputs": "file", "verify": "off"}, SolverError, "verify='off' compares none"),
     Rule({"verify": "on", "device": "absent"}, VerificationError, "far .*exclude them"),
     Rule({"verify": "on", "model": "relay"}, VerificationError, "which ONNX model it came from"),
+    Rule({"verify_inputs": "file", "model": "relay"}, VerificationError, "leave verify_inputs out"),
     Rule({"pin": "op|no task", "exclude": "pinned"}, SolverError, "which is excluded; drop one"),
     Rule({"pin": "no task"}, SolverError, "no task matches nothing"),
     Rule({"max_memory": "too small"}, InfeasibleError, r"task 'conv2d\.1' needs .* has 100 B"),

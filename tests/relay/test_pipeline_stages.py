@@ -29,7 +29,7 @@ README = Path(pipeline.__file__).with_name("README.md")
 ALL_PLACE_STAGES, ALL_BUILD_STAGES = place_stages(), build_stages()
 SKIPPED = {
     *("check-verify", "routes", "weights-file", "branches", "saved-kernels"),
-    *("precision", "drop-kernels", "verify", "place-again"),
+    *("precision", "drop-kernels", "verify", "verify-inputs", "place-again"),
 }
 """By a plain Relay network without options."""
 

@@ -17,9 +17,10 @@ def test_a_group_that_does_not_fit_is_halved() -> None:
         tried.append(tasks)
         return not tasks & {2, 7}
 
-    assert largest_fitting(range(10), fits, 100) == frozenset(range(10)) - {2, 7}
-    assert largest_fitting(range(10), fits, 1) == frozenset()
-    assert largest_fitting(range(10), lambda tasks: len(tasks) < 4, 100) == frozenset({0, 1, 2})
+    assert largest_fitting(range(10), fits, 100) == (frozenset(range(10)) - {2, 7}, {2, 7})
+    assert largest_fitting(range(10), fits, 1) == (frozenset(), frozenset())
+    few = largest_fitting(range(10), lambda tasks: len(tasks) < 4, 100)
+    assert few == ({0, 1, 2}, set(range(3, 10)))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,6 @@ from heteroplace.place_options import (
     GRAPH_OPTIONS,
     MODEL_OPTIONS,
     PlaceOptions,
-    check_gain,
     check_options,
     read_options,
 )
@@ -71,7 +70,7 @@ from heteroplace.solve.network_solution import solution_of
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.plan_reasons import Reasons, explain_s
-from heteroplace.solve.problem import make_result
+from heteroplace.solve.problem import check_gain, make_result
 from heteroplace.solve.solve_report import SolverRecord, write_report
 from heteroplace.stage_log import StageLog
 

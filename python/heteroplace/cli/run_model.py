@@ -354,6 +354,7 @@ def run_compile(arguments: argparse.Namespace) -> None:
             "bytes": size,
             "seconds": round(about.seconds, 3),
             "solution": solution_json(executable.solution),
+            "verification": executable.verification and asdict(executable.verification),
             **({"stages": list(map(asdict, log.times))} if arguments.stages else {}),
         },
         lambda: (

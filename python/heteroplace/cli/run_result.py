@@ -17,6 +17,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_deviation, format_ns
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.layer_column import layer_label, without_empty_layers
+from heteroplace.report.layer_precisions import precision_line
 from heteroplace.report.notes import solution_notes
 from heteroplace.report.tables import device_table, format_table
 from heteroplace.stats import quantile
@@ -36,10 +37,13 @@ def result_text(program: Program, ran: Ran, batch: int | None) -> str:
     solution = ran.solution
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     lines = [program.origin, *(f"note: {note}" for note in _notes(program, ran))]
-    lines += [solution_headline(solution), _measured(ran, batch)]
+    lines += [solution_headline(solution), *filter(None, [precision_line(solution)])]
+    lines.append(_measured(ran, batch))
     lines += [time.text() for time in ran.peer_times]
     lines += ["", device_table(graph, cluster, plan, solution.timeline), ""]
-    return "\n".join([*lines, _costliest(solution), "", *_outputs(ran)])
+    lines += [_costliest(solution), "", *_outputs(ran)]
+    verification = ran.manifest.verification
+    return "\n".join(lines if verification is None else [*lines, verification.text])
 
 
 def result_json(program: Program, ran: Ran, batch: int | None) -> dict[str, object]:
@@ -54,6 +58,7 @@ def result_json(program: Program, ran: Ran, batch: int | None) -> dict[str, obje
         "others_cores": ran.others_cores,
         "compared": [asdict(time) for time in ran.peer_times],
         "solution": solution_json(ran.solution),
+        "verification": ran.manifest.verification and asdict(ran.manifest.verification),
         "outputs": {
             name: {"shape": list(value.shape), "dtype": ran.dtypes[name]}
             for name, value in ran.outputs.items()

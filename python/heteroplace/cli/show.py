@@ -26,6 +26,7 @@ from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.registry import load_plugin
 from heteroplace.report.headline import solution_headline
+from heteroplace.report.layer_precisions import precision_line, precision_table
 from heteroplace.report.tables import device_table, format_table, memory_text
 from heteroplace.terminal import listed
 
@@ -169,6 +170,7 @@ def _costs_text(costs: list[NamedCost]) -> str:
 
 
 def _solution_text(solution: Solution) -> str:
+    choice = solution.precision_choice
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     timeline = solution.timeline
     parts = (
@@ -177,6 +179,7 @@ def _solution_text(solution: Solution) -> str:
         solution_headline(solution),
         "",
         *([_reasons_text(solution), ""] if plan.reasons else []),
+        *([precision_line(solution), precision_table(solution), ""] if choice is not None else []),
         device_table(graph, cluster, plan, timeline),
         "",
     )

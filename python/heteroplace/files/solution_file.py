@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 
 import msgspec
 from msgspec import Struct
@@ -18,9 +18,12 @@ from heteroplace.files.graph_file import graph_from_json, graph_to_json
 from heteroplace.files.plan_file import plan_from_json, plan_to_json
 from heteroplace.model.routed.speculation import PlannedPrediction, Prediction, SpeculationGain
 from heteroplace.model.solution import RunTime, Solution
+from heteroplace.model.verification import PrecisionChoice
 
 SOLUTION_VERSION = 3
 """Version of the JSON form."""
+_ABSENT = {"predictions": (), "single_times": (), "others_cores": 0.0, "precision_choice": None}
+"""Fields that are left out where they say nothing, with what they are then."""
 
 
 class _Prediction(Struct):
@@ -47,10 +50,12 @@ class _Told(Struct):
     predictions: tuple[_Prediction, ...]
     single_times: tuple[tuple[str, tuple[Count, Count, Count]], ...]
     others_cores: float
+    precision_choice: PrecisionChoice | None
 
 
 def solution_to_json(solution: Solution) -> str:
     """Return the JSON text."""
+    choice = solution.precision_choice
     return json.dumps(
         {
             "placement_version": SOLUTION_VERSION,
@@ -66,6 +71,7 @@ def solution_to_json(solution: Solution) -> str:
             "item_ns": solution.item_ns,
             # What is empty is left out, so that such solutions stay as they were.
             **({"single_times": _single_times(solution)} if solution.single_times else {}),
+            **({"precision_choice": asdict(choice)} if choice is not None else {}),
             **({"others_cores": solution.others_cores} if solution.others_cores else {}),
             **({"predictions": _told(solution.predictions)} if solution.predictions else {}),
         },
@@ -112,7 +118,7 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         costs = table_from_json(value["costs"], graph, cluster, f"{source}: costs")
         costs.check(graph, cluster)
         plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
-        value = {"predictions": (), "single_times": (), "others_cores": 0.0, **value}
+        value = _ABSENT | value
         fields = msgspec.convert({name: value[name] for name in _Told.__struct_fields__}, _Told)
     return Solution(
         *(graph, cluster, costs, plan, fields.predicted_ns, fields.bound_ns),
@@ -122,4 +128,5 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         tuple(each.planned() for each in fields.predictions),
         tuple((name, RunTime(*times)) for name, times in fields.single_times),
         fields.others_cores,
+        fields.precision_choice,
     )

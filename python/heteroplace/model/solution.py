@@ -21,6 +21,7 @@ from heteroplace.model.implementations import base_names
 from heteroplace.model.plan import Plan, devices_of
 from heteroplace.model.routed.speculation import PlannedPrediction
 from heteroplace.model.timeline import Timeline
+from heteroplace.model.verification import PrecisionChoice
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,6 +94,9 @@ class Solution:
     others_cores: float = 0.0
     """How many cores other programs used while the costs were measured, at most; 0: too few to
     disturb what was measured, or nothing was measured."""
+    precision_choice: PrecisionChoice | None = None
+    """Which tasks are in bfloat16, and why; None: `precision` is not "auto", or no task has a
+    kernel in bfloat16."""
 
     @cached_property
     def timeline(self) -> Timeline:

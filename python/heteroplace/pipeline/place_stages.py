@@ -30,17 +30,17 @@ from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
 from heteroplace.place_options import (
     CONFIG_PREFIX,
     PlaceOptions,
-    check_gain,
     check_options,
     demanded_graph,
     read_options,
 )
-from heteroplace.precision_option import network_precision, precision_by_pattern
+from heteroplace.precision_option import is_auto, network_precision, precision_by_pattern
 from heteroplace.relay.annotate.requested_options import with_requested_options
+from heteroplace.relay.module_source import read_input_sets, with_input_sets
 from heteroplace.relay.opt_level import default_opt_level, warn_of_low_level
 from heteroplace.relay.targets import with_precision, with_stock_kernels
 from heteroplace.solve.feasibility import check_demands
-from heteroplace.solve.problem import SolveOptions
+from heteroplace.solve.problem import SolveOptions, check_gain
 from heteroplace.stage_log import StageLog
 from heteroplace.tvm_bridge import pass_config
 
@@ -57,6 +57,12 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage("read", "Read the saved plan, the costs and the example inputs.", f"{_HERE}:read"),
     Stage("limit", "Apply max_memory, kernels='tvm' and precision='bf16'.", f"{_HERE}:limit"),
     Stage("prepare", "Optimise the network and cut it into tasks.", f"{_HERE}:prepare"),
+    Stage(
+        "verify-inputs",
+        "Read the inputs on which outputs are to be compared, too.",
+        "heteroplace.pipeline.verify_inputs:add",
+        lambda state: bool(state.options.verify_inputs or read_input_sets(state.mod)),
+    ),
     Stage("demand", "Apply pin, exclude, layers and no_split to the tasks.", f"{_HERE}:demand"),
     Stage("weights", "Find the bytes of weights that each kernel holds.", f"{_HERE}:weigh"),
     Stage(
@@ -79,7 +85,7 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
         "precision",
         "Return layers to float32 until the outputs are within max_error.",
         "heteroplace.pipeline.precision_stage:keep_within_error",
-        lambda state: network_precision(state.options.precision) == "auto",
+        lambda state: is_auto(state.options.precision),
     ),
     Stage(
         "drop-kernels",
@@ -122,12 +128,24 @@ def place(
     VerificationError
         `verify="on"` cannot be done.
     """
-    log = log or StageLog.of(options.progress)
+    state = _run(mod, cluster, options, limits, log or StageLog.of(options.progress))
+    return state.known_compiled, state.known_solution
+
+
+def _run(
+    mod: tvm.IRModule,
+    cluster: Cluster,
+    options: PlaceOptions,
+    limits: SolveOptions,
+    log: StageLog,
+) -> PlaceState:
+    """Return the last state; parameters and errors as of `place`."""
     cost_options = CostOptions(options.store, log, options.missing)
     request = PlaceRequest(options, limits, log, cost_options)
     state = run_stages(place_stages(), PlaceState(request, mod, cluster), log)
     solution = state.known_solution.with_others_cores(cost_options.others_cores)
-    return state.known_compiled.with_graph(solution.graph), solution
+    compiled = state.known_compiled.with_graph(solution.graph)
+    return replace(state, compiled=compiled, solution=solution)
 
 
 @dataclass(frozen=True)
@@ -160,9 +178,12 @@ def place_module(
         See `place`.
     """
     log = StageLog.of(options.progress)
-    compiled, solution = place(mod, cluster, options, limits, log)
+    state = _run(mod, cluster, options, limits, log)
+    solution = state.known_solution
+    # The output names and the source of the module as it was given.
+    given_mod = with_input_sets(mod, state.input_sets) if state.input_sets else mod
     with log.timed("annotate", "Write the plan and its kernels into the module."):
-        placed = annotate_as(mod, compiled, solution, options.verify)
+        placed = annotate_as(given_mod, state.known_compiled, solution, options.verify)
     return PlacedModule(with_requested_options(placed, given), solution)
 
 

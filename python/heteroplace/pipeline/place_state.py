@@ -17,6 +17,7 @@ from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline.core_stages import CostedNetwork
 from heteroplace.place_options import PlaceOptions
+from heteroplace.relay.module_source import InputSet
 from heteroplace.relay.tasks.network import Network
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.stage_log import StageLog
@@ -49,6 +50,8 @@ class PlaceState:
     """The plan of the option `plan_in`; None: a solver makes the plan."""
     examples: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of inputs by name, the values that kernels are measured with."""
+    input_sets: tuple[InputSet, ...] = ()
+    """Inputs of the option `verify_inputs`, after the stage of that name."""
     cost_model: CostModel | None = None
     profile: RouteProfile | None = None
     """How routers usually decide; None: the network has no routers, or no profile."""

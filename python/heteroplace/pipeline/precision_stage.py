@@ -8,13 +8,16 @@ remains, and that plan is run as well.
 A kernel is measured with float32 around it, but next to others in bfloat16 it reads and writes half
 the bytes. Where costs were measured, the plan with all bfloat16 kernels that stay within the error
 is therefore timed in turns with the solver's plan, and the faster one is kept.
+
+The solution records the choice and its errors for each task (`PrecisionChoice`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import tvm
@@ -26,6 +29,14 @@ from heteroplace.model.hosts import with_devices
 from heteroplace.model.implementations import BFLOAT16, base_names, base_of, maker_of
 from heteroplace.model.plan import Run, Step
 from heteroplace.model.solution import Solution
+from heteroplace.model.verification import (
+    NOT_FASTER,
+    NOT_MEASURED,
+    NOT_TRIED,
+    TOO_FAR_OFF,
+    LayerPrecision,
+    PrecisionChoice,
+)
 from heteroplace.pipeline import core_stages
 from heteroplace.pipeline.build_stages import build
 from heteroplace.pipeline.place_stages import place
@@ -40,6 +51,8 @@ from heteroplace.solve.problem import SolveOptions
 
 _NUM_INPUTS, _NUM_TRIED = 4, 2
 """Seeded inputs by which a plan is judged, and by which each choice is."""
+_MAX_GIVEN_TRIED = 4
+"""Inputs of the caller by which each choice is judged; a plan is judged by all of them."""
 _SHARES = (0.6, 0.4, 0.2)
 """Of the allowed error that a choice may use up, one after the other until the plan itself does."""
 _MAX_SHARE = 0.75
@@ -57,21 +70,69 @@ def keep_within_error(state: PlaceState) -> PlaceState:
     """
     solution = state.known_solution
     twins, low = _possible_twins(solution), _low_tasks(solution)
+    if not twins:
+        return state
     is_measured = any(each.source == "measured" for each in solution.costs.details)
     tasks = list(twins) if is_measured else low
-    if not tasks:
-        return state
+    trial: _Trial | None = None
     with state.request.log.stage("precision", "Comparing bfloat16 with float32") as figures:
         if missing_devices(solution.cluster, solution.devices_used):
-            solution = _solved_with(state, frozenset())
+            reasons = dict.fromkeys(low, NOT_MEASURED)
+            choice = _Choice(_solved_with(state, frozenset()), None, reasons)
+        elif tasks:
+            trial = _Trial(state, tasks)
+            choice = trial.best(low, twins)
         else:
-            solution = _Trial(state, tasks).best(low, twins)
-        remaining = len(_low_tasks(solution))
-        figures |= {"bfloat16": remaining, "float32": len(tasks) - remaining}
-    return replace(state, solution=solution)
+            choice = _Choice(solution, 0.0)
+        record = _record(choice, twins, state.options.max_error, trial)
+        remaining = record.num_bf16
+        figures |= {"bfloat16": remaining, "float32": len(twins) - remaining}
+    return replace(state, solution=replace(choice.solution, precision_choice=record))
 
 
-def _possible_twins(solution: Solution) -> dict[int, int]:
+class _Twin(NamedTuple):
+    """Where a task has kernels in bfloat16, and its costs."""
+
+    device: int
+    float32_ns: int | None
+    bf16_ns: int | None
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A plan, and why tasks are in float32."""
+
+    solution: Solution
+    error: float | None
+    """See `PrecisionChoice`."""
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    """By task; of others in float32: they are not faster in bfloat16."""
+    executable: Executable | None = None
+
+
+def _record(
+    choice: _Choice, twins: Mapping[int, _Twin], max_error: float, trial: _Trial | None
+) -> PrecisionChoice:
+    """Say of each task that has kernels in bfloat16 what was chosen, and why."""
+    low, tasks = set(_low_tasks(choice.solution)), choice.solution.graph.tasks
+    layers = []
+    for task in sorted(twins):
+        error, together = (None, 0) if trial is None else trial.error_with(task)
+        layers.append(
+            LayerPrecision(
+                tasks[task].name,
+                "bf16" if task in low else "float32",
+                "" if task in low else choice.reasons.get(task, NOT_FASTER),
+                error if error is not None and np.isfinite(error) else None,
+                together,
+                twins[task].float32_ns,
+                twins[task].bf16_ns,
+            )
+        )
+    return PrecisionChoice(max_error, choice.error, tuple(layers))
+
+
+def _possible_twins(solution: Solution) -> dict[int, _Twin]:
     """The tasks that have bfloat16 kernels where they run, and the twin with these; those first
     that gain most."""
     cluster, rows = solution.cluster, solution.costs.rows
@@ -81,22 +142,27 @@ def _possible_twins(solution: Solution) -> dict[int, int]:
         for index, device in enumerate(cluster.devices)
         if maker_of(device.name) == BFLOAT16
     }
-    gains: dict[int, tuple[int, int]] = {}
+    twins: dict[int, _Twin] = {}
     for step in solution.plan.steps:
         if isinstance(step, Run):
             base = base_of(cluster, step.device)
             base = step.device if base is None else base
             twin = twin_of.get(base)
             if twin is not None and twin in allowed[step.task]:
-                gain = (rows[step.task][base].ns or 0) - (rows[step.task][twin].ns or 0)
-                gains[step.task] = gain, twin
-    return {task: gains[task][1] for task in sorted(gains, key=lambda task: -gains[task][0])}
+                row = rows[step.task]
+                twins[step.task] = _Twin(twin, row[base].ns, row[twin].ns)
+
+    def gain_ns(task: int) -> int:
+        return (twins[task].float32_ns or 0) - (twins[task].bf16_ns or 0)
+
+    return {task: twins[task] for task in sorted(twins, key=lambda task: -gain_ns(task))}
 
 
 def _low_tasks(solution: Solution) -> list[int]:
     """The tasks that run on twins with bfloat16 kernels, those first that gain most by it."""
     placement = solution.plan.placement(len(solution.graph.tasks))
-    return [task for task, twin in _possible_twins(solution).items() if placement[task] == twin]
+    twins = _possible_twins(solution)
+    return [task for task, twin in twins.items() if placement[task] == twin.device]
 
 
 def _solved_with(state: PlaceState, allowed: frozenset[int]) -> Solution:
@@ -136,26 +202,32 @@ class _Trial:
         compiled = state.known_compiled
         mod, names = compiled.network.mod, [compiled.graph.tasks[task].name for task in tasks]
         self._state, self._tasks = state, tasks
-        self._inputs = [legal_arrays(mod["main"], seed) for seed in range(_NUM_INPUTS)]
+        seeded = [legal_arrays(mod["main"], seed) for seed in range(_NUM_INPUTS)]
+        given = [each.arrays for each in state.input_sets]
+        # Those by which each choice is judged come first.
+        self._inputs = [*seeded[:_NUM_TRIED], *given, *seeded[_NUM_TRIED:]]
+        self._num_tried = _NUM_TRIED + min(len(given), _MAX_GIVEN_TRIED)
         self._switched = _in_float32(with_switches(mod, names), state.known_solution)
+        self._errors: dict[frozenset[int], float] = {}
 
-    def best(self, low: Sequence[int], twins: Mapping[int, int]) -> Solution:
+    def best(self, low: Sequence[int], twins: Mapping[int, _Twin]) -> _Choice:
         """Return the solver's plan with what of `low` is near enough, or the plan with all of
         `twins` that are, if that one is faster."""
         state = self._state
         with Executor(self._switched) as executor:
-            plain = self._outputs_with(executor, frozenset(), _NUM_INPUTS)
+            plain = self._outputs_with(executor, frozenset(), len(self._inputs))
             trial = partial(self._near, executor, plain)
-            solved = trial(low, partial(_solved_with, state))
+            solved, reasons = trial(low, partial(_solved_with, state))
             if solved is None:
                 plain_plan = _solved_with(state, frozenset())
-                solved = plain_plan, self._built(plain_plan)
+                solved = _Choice(plain_plan, 0.0, reasons, self._built(plain_plan))
             if len(self._tasks) == len(low):
-                return solved[0]
-            widest = trial(self._tasks, partial(_on_twins, state, twins))
+                return solved
+            widest, _ = trial(self._tasks, partial(_on_twins, state, twins))
         if widest is None:
-            return solved[0]
-        with Executor(solved[1]) as one, Executor(widest[1]) as other:
+            return solved
+        assert solved.executable is not None and widest.executable is not None
+        with Executor(solved.executable) as one, Executor(widest.executable) as other:
             runs = {"solved": one, "widest": other}
             timed = time_in_turns(
                 {
@@ -164,7 +236,16 @@ class _Trial:
                 }
             )
         is_faster = timed.median_ns("widest") < timed.median_ns("solved")
-        return widest[0] if is_faster else solved[0]
+        return widest if is_faster else solved
+
+    def error_with(self, task: int) -> tuple[float | None, int]:
+        """Return the error of the smallest choice with a task, and how many tasks that has; None
+        and 0: there was none."""
+        tried = [(len(tasks), -error) for tasks, error in self._errors.items() if task in tasks]
+        if not tried:
+            return None, 0
+        together, error = min(tried)
+        return -error, together
 
     def _built(self, solution: Solution) -> Executable:
         return build(self._state.known_compiled.with_graph(solution.graph), solution)
@@ -175,35 +256,47 @@ class _Trial:
         plain: Sequence[np.ndarray],
         tasks: Sequence[int],
         solved: Callable[[frozenset[int]], Solution],
-    ) -> tuple[Solution, Executable] | None:
-        """The first plan whose outputs are near enough, built; None: there is none."""
+    ) -> tuple[_Choice | None, dict[int, str]]:
+        """The first plan whose outputs are near enough, built; None: there is none. And why tasks
+        are not in it."""
         allowed = self._state.options.max_error
-        tried = plain[: len(plain) * _NUM_TRIED // _NUM_INPUTS]
+        reasons: dict[int, str] = {}
+
+        def error_of(chosen: frozenset[int]) -> float:
+            if chosen not in self._errors:
+                outputs = self._outputs_with(executor, chosen, self._num_tried)
+                tried = plain[: len(plain) * self._num_tried // len(self._inputs)]
+                self._errors[chosen] = largest_error(outputs, tried)
+            return self._errors[chosen]
 
         def fits(limit: float, chosen: frozenset[int]) -> bool:
-            outputs = self._outputs_with(executor, chosen, _NUM_TRIED)
-            return largest_error(outputs, tried) <= limit
+            return error_of(chosen) <= limit
 
         for share in _SHARES:
-            chosen = largest_fitting(tasks, partial(fits, share * allowed), _MAX_TRIALS)
-            if not chosen:
-                return None
-            solution = solved(chosen)
+            fitting = largest_fitting(tasks, partial(fits, share * allowed), _MAX_TRIALS)
+            reasons = dict.fromkeys(set(tasks) - fitting.tasks, NOT_TRIED)
+            reasons |= dict.fromkeys(fitting.refused, TOO_FAR_OFF)
+            for task in fitting.refused:  # each was tried together with others
+                error_of(frozenset({task}))
+            if not fitting.tasks:
+                break
+            solution = solved(fitting.tasks)
             executable = self._built(solution)
             with Executor(executable) as running:
                 error = largest_error(_outputs(running, self._inputs), plain)
             if error <= _MAX_SHARE * allowed:
-                return solution, executable
-        return None
+                return _Choice(solution, error, reasons, executable), reasons
+            reasons |= dict.fromkeys(fitting.tasks, TOO_FAR_OFF)
+        return None, reasons
 
     def _outputs_with(
-        self, executor: Executor, chosen: frozenset[int], num_inputs: int
+        self, executor: Executor, chosen: Iterable[int], num_inputs: int
     ) -> list[np.ndarray]:
-        on = [task in chosen for task in self._tasks]
+        on = [task in set(chosen) for task in self._tasks]
         return _outputs(executor, [switched(each, on) for each in self._inputs[:num_inputs]])
 
 
-def _on_twins(state: PlaceState, twins: Mapping[int, int], chosen: frozenset[int]) -> Solution:
+def _on_twins(state: PlaceState, twins: Mapping[int, _Twin], chosen: frozenset[int]) -> Solution:
     """The plan of the solver with tasks on their twins, and all others in float32."""
     costed, request, cluster = state.known_costed, state.request, state.known_costed.cluster
     steps: list[Step] = []
@@ -211,7 +304,7 @@ def _on_twins(state: PlaceState, twins: Mapping[int, int], chosen: frozenset[int
         if isinstance(step, Run):
             base = base_of(cluster, step.device)
             if step.task in chosen:
-                step = replace(step, device=twins[step.task])
+                step = replace(step, device=twins[step.task].device)
             elif base is not None and maker_of(cluster.devices[step.device].name) == BFLOAT16:
                 step = replace(step, device=base)
         steps.append(step)
@@ -236,17 +329,26 @@ def _outputs(executor: Executor, inputs: Sequence[Mapping[str, np.ndarray]]) -> 
     return [output.copy() for each in inputs for output in executor.run(each)]
 
 
+class Fitting(NamedTuple):
+    """Tasks that fit together, and tasks that do not fit with them; others were not tried."""
+
+    tasks: frozenset[int]
+    refused: frozenset[int]
+
+
 def largest_fitting(
     tasks: Sequence[int], fits: Callable[[frozenset[int]], bool], max_trials: int
-) -> frozenset[int]:
+) -> Fitting:
     """Return tasks that fit together; groups of those that do not are halved and tried again.
 
     Examples
     --------
-    >>> sorted(largest_fitting(range(8), lambda tried: 5 not in tried, 16))
-    [0, 1, 2, 3, 4, 6, 7]
+    >>> fitting = largest_fitting(range(8), lambda tried: 5 not in tried, 16)
+    >>> sorted(fitting.tasks), sorted(fitting.refused)
+    ([0, 1, 2, 3, 4, 6, 7], [5])
     """
     fitting: frozenset[int] = frozenset()
+    refused: frozenset[int] = frozenset()
     groups = [tuple(tasks)]
     for _ in range(max_trials):
         if not groups:
@@ -257,7 +359,9 @@ def largest_fitting(
         elif len(group) > 1:
             middle = len(group) // 2
             groups[:0] = [group[:middle], group[middle:]]
-    return fitting
+        else:
+            refused = refused.union(group)
+    return Fitting(fitting, refused)
 
 
 def largest_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:

@@ -1,10 +1,15 @@
-"""The source of an imported module, and the option `verify` <-> attributes of its `main`.
+"""The source of an imported module, and what outputs are compared on <-> attributes of its `main`.
 
 The part that imported the module writes the source and reads it; the core only carries it.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
 import tvm
 from tvm import relay
 
@@ -12,6 +17,18 @@ SOURCE_ATTRIBUTE = "heteroplace_source"
 """Attribute of `main`: whatever the part needs to read its source again."""
 VERIFY_ATTRIBUTE = "heteroplace_verify"
 """Attribute of `main`: option `verify` of the pass that placed the module."""
+
+INPUTS_ATTRIBUTE = "heteroplace_verify_inputs"
+"""Attribute of `main`: the arrays of the option `verify_inputs`; the first one holds the names."""
+
+
+class InputSet(NamedTuple):
+    """Inputs of one run on which outputs are compared."""
+
+    name: str
+    """Their file, or their position in the option `verify_inputs`."""
+    arrays: Mapping[str, np.ndarray]
+    """By the names of the inputs; of bfloat16 the bits, in `uint16`."""
 
 
 def source_attribute(mod: tvm.IRModule) -> relay.Expr | None:
@@ -41,8 +58,30 @@ def read_verify(mod: tvm.IRModule) -> str:
     return str(attributes[VERIFY_ATTRIBUTE]) if VERIFY_ATTRIBUTE in attributes else "auto"
 
 
+def with_input_sets(mod: tvm.IRModule, sets: Sequence[InputSet]) -> tvm.IRModule:
+    """Return the module with the inputs on which its outputs are to be compared."""
+    names = json.dumps([[each.name, list(each.arrays)] for each in sets]).encode()
+    arrays = [np.frombuffer(names, dtype="uint8").copy()]
+    arrays += [array for each in sets for array in each.arrays.values()]
+    carried = relay.Tuple([relay.const(array, array.dtype.name) for array in arrays])
+    return _with_main(mod, mod["main"].with_attr(INPUTS_ATTRIBUTE, carried))
+
+
+def read_input_sets(mod: tvm.IRModule) -> tuple[InputSet, ...]:
+    """Return the inputs on which outputs are to be compared; empty: made-up ones alone."""
+    attributes = mod["main"].attrs
+    if attributes is None or INPUTS_ATTRIBUTE not in attributes:
+        return ()
+    names, *arrays = (field.data.numpy() for field in attributes[INPUTS_ATTRIBUTE].fields)
+    values = iter(arrays)
+    return tuple(
+        InputSet(name, {key: next(values) for key in keys})
+        for name, keys in json.loads(names.tobytes())
+    )
+
+
 def with_source_of(placed: tvm.IRModule, mod: tvm.IRModule, verify: str | None) -> tvm.IRModule:
-    """Return a placed module with the source of the module that was placed.
+    """Return a placed module with the source of the module that was placed, and its input sets.
 
     Parameters
     ----------
@@ -52,6 +91,8 @@ def with_source_of(placed: tvm.IRModule, mod: tvm.IRModule, verify: str | None) 
     verify = verify or read_verify(mod)
     source = None if verify == "off" else source_attribute(mod)
     placed = with_source_attribute(placed, source)
+    if sets := read_input_sets(mod):
+        placed = with_input_sets(placed, sets)
     if source is None:
         return placed
     return _with_main(placed, placed["main"].with_attr(VERIFY_ATTRIBUTE, verify))

@@ -6,6 +6,7 @@ from heteroplace.files.manifest import Manifest
 from heteroplace.model.routed.route_profile import Profile
 from heteroplace.registry import load_plugin
 from heteroplace.report.headline import solution_headline
+from heteroplace.report.layer_precisions import precision_line
 from heteroplace.report.notes import notes_text
 from heteroplace.report.tables import cost_sources_line, device_table, memory_text, placement_table
 from heteroplace.report.weight_report import weights_text
@@ -16,9 +17,9 @@ def summary_text(manifest: Manifest, max_rows: int = 40, profile: Profile | None
     solution = manifest.solution
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     timeline = solution.timeline
-    opening = filter(None, (solution_headline(solution), notes_text(solution)))
+    opening = (solution_headline(solution), precision_line(solution), notes_text(solution))
     tables = [
-        "\n".join(opening),
+        "\n".join(filter(None, opening)),
         device_table(graph, cluster, plan, timeline),
         memory_text(cluster, manifest.memory),
         placement_table(graph, cluster, plan, timeline, max_rows),

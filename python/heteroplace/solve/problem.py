@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from heteroplace.control_groups import usable_cores
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
+from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory_use.shared_values import first_shared
 from heteroplace.model.plan import Plan
@@ -351,3 +351,15 @@ def make_result(
         objective = simulate_plan(native, native_plan).makespan_ns
     status = status_of(objective, bound_ns, was_interrupted)
     return SolveResult(plan, objective, bound_ns, status, solver, wall_s, candidates)
+
+
+def check_gain(costs: CostTable, limits: SolveOptions) -> None:
+    """Raise SolverError if a least gain is asked of costs of which none is measured: it would have
+    no effect, as such costs are taken as told."""
+    ratio = limits.min_gain_ratio
+    sources = sorted({each.source for each in costs.details} & set(SOURCES_WITH_TIME))
+    if ratio not in (0, SolveOptions().min_gain_ratio) and "measured" not in sources:
+        raise SolverError(
+            f"min_gain_ratio={ratio} is what measured costs may be wrong by, and none of these is "
+            f"measured (they are {', '.join(sources) or 'unknown'}); leave it out, or measure costs"
+        )

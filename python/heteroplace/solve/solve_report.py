@@ -25,6 +25,7 @@ from heteroplace.model.step_values import step_ns
 from heteroplace.registry import load_plugin
 from heteroplace.report.html.content import Measured, PageContent, SolverPoint
 from heteroplace.report.html.page import write_page
+from heteroplace.report.layer_precisions import precision_line, precision_table
 from heteroplace.report.machine_text import machine_text
 from heteroplace.report.weight_report import weights_text
 from heteroplace.simulate.decisions import full_table
@@ -225,6 +226,9 @@ def _texts(solution: Solution) -> tuple[tuple[str, str], ...]:
     weights = weights_text(graph, cluster, plan)
     if weights:
         texts.append(("Weights of branches", weights))
+    if solution.precision_choice is not None:
+        precisions = f"{precision_line(solution)}\n\n{precision_table(solution)}"
+        texts.append(("Layers in bfloat16", precisions))
     return tuple(texts)
 
 

@@ -114,6 +114,10 @@ def _cached_options(
         path = Path(str(options.get(name, "")))
         if name in options and path.is_file():  # its content counts, not its name
             chosen_options[name] = digest_of(path)
+    if "verify_inputs" in options:
+        chosen_options["verify_inputs"] = [
+            digest_of(Path(path)) for path in options["verify_inputs"]
+        ]
     return chosen_options
 
 

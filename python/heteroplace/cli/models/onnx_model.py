@@ -12,6 +12,7 @@ from heteroplace.frontends import frontend_of
 from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
 from heteroplace.report.headline import solution_headline
+from heteroplace.report.layer_precisions import precision_json, precision_line
 from heteroplace.report.notes import notes_text, solution_notes
 from heteroplace.report.tables import cost_sources_line, device_table, placement_table
 from heteroplace.solve.objective import THROUGHPUT
@@ -73,6 +74,7 @@ def solution_text(solution: Solution) -> str:
         placement_table(graph, cluster, plan, timeline),
         device_table(graph, cluster, plan, timeline),
         solution_headline(solution),
+        precision_line(solution),
         cost_sources_line(solution.costs),
     )
     return "\n\n".join(filter(None, tables))
@@ -112,4 +114,5 @@ def solution_json(solution: Solution) -> dict[str, object]:
             {"name": name, "objective_ns": objective_ns}
             for name, objective_ns in solution.candidates
         ],
+        **precision_json(solution),
     }

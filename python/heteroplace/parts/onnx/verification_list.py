@@ -35,7 +35,7 @@ BUILD_STAGES: tuple[AddedStage[BuildState], ...] = (
     AddedStage(
         Stage(
             "verify",
-            "Compare one run with onnxruntime.",
+            "Compare runs with onnxruntime.",
             f"{_STAGES}:verify",
             lambda state: state.known_contents.source is not None and state.verify != "off",
         ),

@@ -9,6 +9,7 @@ from heteroplace.parts.onnx.verify.executable_check import check_can_verify, ver
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.low_precision import max_error_of
 from heteroplace.pipeline.place_state import PlaceState
+from heteroplace.relay.module_source import read_input_sets
 
 
 def check_place(state: PlaceState) -> PlaceState:
@@ -28,12 +29,13 @@ def check_build(state: BuildState) -> BuildState:
 
 
 def verify(state: BuildState) -> BuildState:
-    """Compare one run of the executable with onnxruntime."""
+    """Compare runs of the executable with onnxruntime."""
     contents, executable = state.known_contents, state.known_executable
     source = parse_source(contents.source)
     assert source is not None  # else the stage does not apply
     with state.log.stage("verify", "Checking against onnxruntime"):
         outcome = verify_executable(
-            executable, contents.network.mod, source, state.verify, max_error_of(state.mod)
+            *(executable, contents.network.mod, source, state.verify, max_error_of(state.mod)),
+            read_input_sets(state.mod),
         )
     return replace(state, executable=executable.verified(outcome))

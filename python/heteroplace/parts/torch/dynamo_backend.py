@@ -17,7 +17,8 @@ from heteroplace.machine.local import LOCAL
 from heteroplace.model.cluster import Cluster
 from heteroplace.option_types import check_types
 from heteroplace.options import by_attribute, option, options_of
-from heteroplace.place_options import OPTION_CLASSES, VERIFY_MODES, read_options
+from heteroplace.place_options import OPTION_CLASSES, read_options
+from heteroplace.precision_option import VERIFY_MODES
 
 if TYPE_CHECKING:
     import torch

@@ -157,7 +157,14 @@ def _moved(attached: Solution, moved: dict[int, int]) -> Solution:
     item_ns: int | None = None
     if attached.item_ns is not None:
         item_ns = load_entry(_THROUGHPUT_NS)(graph, cluster, costs, plan)
-    changed = replace(attached, plan=plan, predicted_ns=makespan, expected=None, item_ns=item_ns)
+    changed = replace(
+        attached,
+        plan=plan,
+        predicted_ns=makespan,
+        expected=None,
+        item_ns=item_ns,
+        precision_choice=None,
+    )
     return changed.with_timeline(timeline)
 
 

@@ -15,8 +15,8 @@ from heteroplace.errors import LoweringError
 
 _ATTRIBUTE = "heteroplace_asked"
 """Of `main`: options, one a line."""
-_APART = frozenset({"params", "progress", "verify"})
-"""Options that no plan depends on; weights are bound."""
+_APART = frozenset({"params", "progress", "verify", "verify_inputs"})
+"""Options that no plan depends on, or that attributes of their own hold; weights are bound."""
 _WATCHERS = frozenset({"solver_progress"})
 """Options that only watch the work."""
 

@@ -10,11 +10,14 @@ from tvm import relay
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.annotate.devices import is_barrier
 from heteroplace.relay.expressions import post_order, rebuild, task_of_span
-from heteroplace.relay.module_source import SOURCE_ATTRIBUTE, VERIFY_ATTRIBUTE
+from heteroplace.relay.module_source import INPUTS_ATTRIBUTE, SOURCE_ATTRIBUTE, VERIFY_ATTRIBUTE
 from heteroplace.relay.output_names import GRAPH_ATTRIBUTE, OUTPUTS_ATTRIBUTE
 
-_STAYING = (GRAPH_ATTRIBUTE, OUTPUTS_ATTRIBUTE, SOURCE_ATTRIBUTE, VERIFY_ATTRIBUTE)
-"""Attributes of `main` that say nothing of a plan: names, and the ONNX model."""
+_STAYING = (
+    *(GRAPH_ATTRIBUTE, OUTPUTS_ATTRIBUTE),
+    *(SOURCE_ATTRIBUTE, VERIFY_ATTRIBUTE, INPUTS_ATTRIBUTE),
+)
+"""Attributes of `main` that say nothing of a plan: names, the ONNX model, inputs to compare on."""
 
 
 def unplaced(mod: tvm.IRModule, graph: TaskGraph) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""A compiled network -> its `Verification`: one seeded run, beside the model's reference.
+"""A compiled network -> its `Verification`: seeded and given runs, beside the model's reference.
 
 What is compared is the executable itself, run by our executor on the devices of its plan, with
 the original ONNX file, run by onnxruntime. Where their outputs differ by more than rounding, the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -18,7 +18,7 @@ from onnx import TensorProto
 from heteroplace.errors import HeteroPlaceError, VerificationError
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.verification import Verification
+from heteroplace.model.verification import InputDifference, Verification
 from heteroplace.parts.onnx.prepare.onnx_load import all_nodes, true_inputs
 from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource
 from heteroplace.parts.onnx.verify.nodes import compare_nodes
@@ -31,6 +31,7 @@ from heteroplace.parts.onnx.verify.tolerances import (
     furthest_off,
 )
 from heteroplace.pipeline.low_precision import low_precision_text
+from heteroplace.relay.module_source import InputSet
 from heteroplace.relay.ranges.array_intervals import legal_arrays
 from heteroplace.run.executor import Executor
 from heteroplace.run.missing_devices import missing_devices
@@ -82,8 +83,9 @@ def verify_executable(
     source: OnnxSource,
     verify: str,
     max_error: float,
+    input_sets: Sequence[InputSet] = (),
 ) -> Verification:
-    """Run an executable once and compare its outputs with those of its ONNX model.
+    """Run an executable and compare its outputs with those of its ONNX model.
 
     Parameters
     ----------
@@ -96,6 +98,8 @@ def verify_executable(
     max_error
         The tolerance, relative to the largest value of an output, where the plan multiplies in less
         than float32.
+    input_sets
+        Inputs of other runs beside the seeded one.
 
     Raises
     ------
@@ -106,7 +110,7 @@ def verify_executable(
     reason = _missing(source) or _absent(executable)
     if not reason:
         try:
-            return _compared(executable, mod, source, max_error)
+            return _compared(executable, mod, source, max_error, input_sets)
         except _CannotCompare as fault:
             reason = str(fault)
     if verify == "on":
@@ -144,65 +148,107 @@ def _hosts_fault(cluster: Cluster) -> str:
 
 
 def _compared(
-    executable: Executable, mod: tvm.IRModule, source: OnnxSource, max_error: float
+    executable: Executable,
+    mod: tvm.IRModule,
+    source: OnnxSource,
+    max_error: float,
+    input_sets: Sequence[InputSet],
 ) -> Verification:
     changed = source.changed_files()
     if changed:
         raise _CannotCompare(f"{', '.join(changed)} changed since it was imported; import it again")
     num_items = executable.solution.plan.items
-    items = _parts_of_model([legal_arrays(mod["main"], seed) for seed in range(num_items)], source)
-    compared = _spread(len(items), _MAX_COMPARED)
-    try:
-        references = {
-            index: list(run_source(source, items[index], _flops(executable)).values())
-            for index in compared
-        }
-    except VerificationError as fault:
-        raise _CannotCompare(str(fault)) from fault
-    together = items[0]  # a single number of one item is no axis of several
-    if len(items) > 1:
-        together = {name: np.concatenate([item[name] for item in items]) for name in items[0]}
-    outputs = Executor(executable).run(together)
-    parts = {
-        index: [
-            _item(output, reference, index, len(items))
-            for output, reference in zip(outputs, references_of_item, strict=True)
+    seeded = [legal_arrays(mod["main"], seed) for seed in range(num_items)]
+    outcomes = []
+    with Executor(executable) as executor:
+        comparison = _Comparison(executor, executable, source, max_error)
+        outcomes.append(comparison.outcome("", seeded))
+        # Each item of a plan for several gets the same inputs.
+        outcomes += [
+            comparison.outcome(name, [dict(arrays)] * num_items) for name, arrays in input_sets
         ]
-        for index, references_of_item in references.items()
-    }
-    tolerance = _tolerance(executable, source)
-    difference, index = furthest_off(parts, references, tolerance)
-    if not difference.is_within and _half_types(source):
-        # The importer may have dropped casts to 16 bits that the reference makes.
-        tolerance = replace(tolerance, relative=choose_tolerance(_half_types(source), ()).relative)
+    names = [each.name for each in input_sets]
+    worst = max(outcomes, key=lambda each: each.max_relative_difference)
+    pairs = zip(names, outcomes[1:], strict=True)
+    given = tuple(InputDifference(name, each.max_relative_difference) for name, each in pairs)
+    return replace(worst, given_inputs=given)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """An executable beside its model."""
+
+    executor: Executor
+    executable: Executable
+    source: OnnxSource
+    max_error: float
+
+    def outcome(self, name: str, inputs: Sequence[dict[str, np.ndarray]]) -> Verification:
+        """Compare one run on the inputs of its items; `name`: of the input set, "" if seeded."""
+        source, executable = self.source, self.executable
+        items = _parts_of_model(inputs, source)
+        parts, references = self._outputs(items)
+        tolerance = _tolerance(executable, source)
         difference, index = furthest_off(parts, references, tolerance)
-    note = low = low_precision_text(executable.solution)
-    if low and not difference.is_within:
-        tolerance = replace(tolerance, relative=max_error)
-        difference, index = furthest_off(parts, references, tolerance)
+        if not difference.is_within and _half_types(source):
+            # The importer may have dropped casts to 16 bits that the reference makes.
+            relative = choose_tolerance(_half_types(source), ()).relative
+            tolerance = replace(tolerance, relative=relative)
+            difference, index = furthest_off(parts, references, tolerance)
+        where = f"model {source.path or 'in memory'}" + (f", on {name}" if name else "")
+        note = low = low_precision_text(executable.solution)
+        if low and not difference.is_within:
+            tolerance = replace(tolerance, relative=self.max_error)
+            difference, index = furthest_off(parts, references, tolerance)
+            if not difference.is_within:
+                raise VerificationError(_too_coarse(where, difference, low, self.max_error))
         if not difference.is_within:
-            raise VerificationError(_too_coarse(source, difference, low, max_error))
-    if not difference.is_within:
-        note, difference = _explain(
-            executable, source, items[index], parts[index], difference, tolerance
+            note, difference = _explain(
+                executable, source, where, items[index], parts[index], difference, tolerance
+            )
+        if not math.isfinite(difference.absolute):  # no figure says how far from infinity that is
+            raise _CannotCompare(
+                f"where one of the compiled network and {reference_name()} has infinities or NaN "
+                f"the other has numbers{name and f' on {name}'}, and {note}"
+            )
+        return Verification(
+            reference_name(),
+            difference.absolute,
+            difference.relative,
+            tolerance.relative,
+            note,
         )
-    if not math.isfinite(difference.absolute):  # no figure says how far a number is from infinity
-        raise _CannotCompare(
-            f"where one of the compiled network and {reference_name()} has infinities or NaN the "
-            f"other has numbers, and {note}"
-        )
-    return Verification(
-        reference_name(),
-        difference.absolute,
-        difference.relative,
-        tolerance.relative,
-        note,
-    )
+
+    def _outputs(
+        self, items: Sequence[dict[str, np.ndarray]]
+    ) -> tuple[dict[int, list[np.ndarray]], dict[int, list[np.ndarray]]]:
+        """The outputs of some items, by index, and those of the model."""
+        flops = _flops(self.executable)
+        compared = _spread(len(items), _MAX_COMPARED)
+        try:
+            references = {
+                index: list(run_source(self.source, items[index], flops).values())
+                for index in compared
+            }
+        except VerificationError as fault:
+            raise _CannotCompare(str(fault)) from fault
+        together = items[0]  # a single number of one item is no axis of several
+        if len(items) > 1:
+            together = {name: np.concatenate([item[name] for item in items]) for name in items[0]}
+        outputs = self.executor.run(together)
+        parts = {
+            index: [
+                _item(output, reference, index, len(items))
+                for output, reference in zip(outputs, references_of_item, strict=True)
+            ]
+            for index, references_of_item in references.items()
+        }
+        return parts, references
 
 
-def _too_coarse(source: OnnxSource, difference: Difference, low: str, max_error: float) -> str:
+def _too_coarse(where: str, difference: Difference, low: str, max_error: float) -> str:
     return (
-        f"model {source.path or 'in memory'}: {low}, and an output differs from "
+        f"{where}: {low}, and an output differs from "
         f"{reference_name()} by {difference.relative:.2g} of its largest value; "
         f"max_error={max_error:g} allows less. Give precision='auto', which keeps layers in "
         f"float32 where that is needed, or precision='float32', or a larger max_error"
@@ -279,6 +325,7 @@ def _tolerance(executable: Executable, source: OnnxSource) -> Tolerance:
 def _explain(
     executable: Executable,
     source: OnnxSource,
+    where: str,
     inputs: dict[str, np.ndarray],
     actual: Sequence[np.ndarray],
     difference: Difference,
@@ -289,7 +336,6 @@ def _explain(
     Also return what then counts as the difference.
     """
     solution = executable.solution
-    where = f"model {source.path or 'in memory'}"
     head = (
         f"{where}: the compiled network differs from {reference_name()} by "
         f"{difference.absolute:.2g}, {difference.relative:.2g} of the largest output (allowed "
