@@ -95,6 +95,7 @@ LATE_IMPORTS = {
     "highspy",
     "gurobipy",
     "jsonschema",
+    "MNN",
     "matplotlib",
     "mpi4py",
     "networkx",

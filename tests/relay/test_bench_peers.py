@@ -17,10 +17,11 @@ from benchmarks.peers.stock import in_pass_context
 from benchmarks.run import against_peers
 from benchmarks.run.against_peers import PeerOptions, measure_peers, missing_runtime
 from benchmarks.run.comparison import compile_once
+from heteroplace.errors import FrontendError
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.machine_peaks import measure_peaks
 from heteroplace.measure.peak_speeds import measure_speeds
-from heteroplace.parts.onnx.peer_runtimes import OnnxExecutor, OpenVinoExecutor
+from heteroplace.parts.onnx.peer_runtimes import MnnExecutor, OnnxExecutor, OpenVinoExecutor
 from heteroplace.tvm_bridge import llvm_cpu_target
 from zoo.models.catalogue import Model, import_model, peer_network_names
 from zoo.models.onnx_graph import FLOAT, OnnxGraph
@@ -79,9 +80,11 @@ def test_rows_of_peers_have_stock_tvm_too() -> None:
     assert_rows(one_op_model(), options, has_stock=True)
 
 
-@pytest.mark.parametrize("runtime", [OnnxExecutor, OpenVinoExecutor])
-def test_a_runtime_takes_inputs_in_turns(runtime) -> None:
-    package = "openvino" if runtime is OpenVinoExecutor else "onnxruntime"
+@pytest.mark.parametrize(
+    ("runtime", "package"),
+    [(OnnxExecutor, "onnxruntime"), (OpenVinoExecutor, "openvino"), (MnnExecutor, "MNN")],
+)
+def test_a_runtime_takes_inputs_in_turns(runtime, package: str) -> None:
     pytest.importorskip(package)
     given = [{"x": np.full((1, 16), value, np.float32)} for value in (1.0, -1.0)]
     model = one_op_model().onnx_model
@@ -92,6 +95,16 @@ def test_a_runtime_takes_inputs_in_turns(runtime) -> None:
         assert len(peer.time_calls(4)) == 4
     finally:
         peer.close()
+
+
+def test_a_model_that_mnn_cannot_convert_is_an_error() -> None:
+    pytest.importorskip("MNN")
+    model = one_op_model().onnx_model
+    assert model is not None
+    model.graph.node[0].domain, model.graph.node[0].op_type = "no.such.domain", "NoSuchOp"
+    given = {"x": np.ones((1, 16), np.float32)}
+    with pytest.raises(FrontendError, match="MNN cannot convert the model"):
+        MnnExecutor(model, given, local_cluster(has_gpus=False).devices[0].cores)
 
 
 def test_a_runtime_that_is_not_installed_is_named() -> None:

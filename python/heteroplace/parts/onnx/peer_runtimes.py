@@ -1,4 +1,4 @@
-"""An ONNX model in another runtime, on some cores: onnxruntime or OpenVINO.
+"""An ONNX model in another runtime, on some cores: onnxruntime, OpenVINO or MNN.
 
 Each owns a thread bound to its cores, by which it is made and called, so that the threads that it
 starts are bound to them too; it has as many as cores.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -156,6 +159,93 @@ class OpenVinoExecutor(RuntimeExecutor):
             return infer
 
         super().__init__("openvino", make, inputs, cores)
+
+
+class MnnExecutor(RuntimeExecutor):
+    """A model in MNN; parameters as of `RuntimeExecutor`.
+
+    Parameters
+    ----------
+    mode
+        MNN's option `precision`: "high", which is float32, or "low": half precision where its
+        kernels have it for the processor. It does not say which precision it takes.
+
+    Raises
+    ------
+    FrontendError
+        MNN cannot convert the model, or cannot run it.
+    """
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        inputs: Inputs | Sequence[Inputs],
+        cores: Sequence[int],
+        mode: str = "high",
+    ) -> None:
+        self._folder = TemporaryDirectory(prefix="heteroplace-mnn-")
+        first = inputs if isinstance(inputs, Mapping) else inputs[0]
+        names, outputs = list(first), [value.name for value in model.graph.output]
+
+        def make() -> Infer:
+            path = _converted_by_mnn(model, Path(self._folder.name))
+            import MNN.expr
+            import MNN.nn
+
+            options = {"backend": "CPU", "precision": mode, "numThread": len(cores)}
+            manager = MNN.nn.create_runtime_manager((options,))
+            module = MNN.nn.load_module_from_file(
+                str(path), names, outputs, runtime_manager=manager, shape_mutable=False
+            )
+            if module is None:
+                raise FrontendError("MNN cannot load the model that it has converted")
+            layout, whole = MNN.expr.NCHW, MNN.expr.int
+
+            def variable(array: np.ndarray) -> Any:
+                if array.dtype.kind in "iub":  # MNN has no 64-bit integers
+                    narrow = np.ascontiguousarray(array, np.int32)
+                    return MNN.expr.const(narrow, list(array.shape), layout, whole)
+                wide = np.ascontiguousarray(array, np.float32)
+                return MNN.expr.const(wide, list(array.shape), layout, MNN.expr.float)
+
+            def infer(given: Inputs) -> list[np.ndarray]:
+                results = module.forward([variable(given[name]) for name in names])
+                return [np.asarray(MNN.expr.convert(each, layout).read()) for each in results]
+
+            return infer
+
+        super().__init__("mnn", make, inputs, cores)
+        self.precision = "" if mode == "high" else mode
+
+    def close(self) -> None:
+        """End the thread, and delete the converted model."""
+        super().close()
+        self._folder.cleanup()
+
+
+def _converted_by_mnn(model: onnx.ModelProto, folder: Path) -> Path:
+    """Return the file of a model that MNN's converter has made; raises FrontendError if it cannot.
+
+    In a process of its own, which a model may end. Not by `MNN.tools.mnnconvert`, whose import
+    installs a package and reports each use to MNN's makers.
+    """
+    source, result = folder / "model.onnx", folder / "model.mnn"
+    onnx.save(model, source)
+    words = ["-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(result)]
+    program = "import sys, _tools; _tools.mnnconvert(sys.argv)"
+    finished = subprocess.run(
+        [sys.executable, "-c", program, *words, "--bizCode", "none"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    source.unlink()
+    if finished.returncode or not result.is_file():
+        lines = (finished.stderr + finished.stdout).strip().splitlines() or ["it says no more"]
+        raise FrontendError(
+            f"MNN cannot convert the model (status {finished.returncode}): {lines[-1]}"
+        )
+    return result
 
 
 class RuntimePeer:
