@@ -1,7 +1,7 @@
 """`run --placing`: what placing gains: our plan, the best single device, other runtimes, in turns.
 
 Each network is an ONNX file that `heteroplace run --compare` runs in a process of its own, with all
-cores. OpenVINO computes in its default precision.
+cores. OpenVINO computes in its default precision, and in float32.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }
 """A randomly wired network, some of the onnx wheel with random weights, and trained ones."""
 _SMALL = partial(wired_onnx, nodes=6, channels=4, size=4)
-_RUNTIMES = ("onnxruntime", "openvino")
+_RUNTIMES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "openvino-float32": "openvino"}
+"""Their packages by the names that --compare takes."""
 
 
 def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; yield the rows."""
-    peers = [name for name in _RUNTIMES if importlib.util.find_spec(name) is not None]
+    is_installed = {name: importlib.util.find_spec(name) is not None for name in _RUNTIMES.values()}
+    peers = [name for name, package in _RUNTIMES.items() if is_installed[package]]
     for name in matching_names(only, tuple(NETWORKS)):
         say(f"{name}: compiling and measuring")
         make = _SMALL if name == SMALLEST else NETWORKS[name]
@@ -84,10 +86,10 @@ def row_of(name: str, value: Mapping[str, object]) -> dict[str, object]:
         left = solution["objective_ns"] / solution["objective_bound_ns"]
         row["possible"] = round(min(singles.values()) / solution["expected_ns"] * left, 3)
     for runtime in _RUNTIMES:
-        peer = times.get(runtime)
-        row[f"{runtime}_ms"] = peer and _ms(peer["peer_ns"])
-        row[f"{runtime}_speedup"] = peer and round(peer["speedup"], 3)
-        row[f"{runtime}_precision"] = peer and (peer["precision"] or "f32")
+        peer, key = times.get(runtime), runtime.replace("-", "_")
+        row[f"{key}_ms"] = peer and _ms(peer["peer_ns"])
+        row[f"{key}_speedup"] = peer and round(peer["speedup"], 3)
+        row[f"{key}_precision"] = peer and (peer["precision"] or "f32")
     return row
 
 
@@ -106,6 +108,8 @@ def table(rows: list[dict[str, object]]) -> str:
         "openvino_ms": "OpenVINO",
         "openvino_precision": "in",
         "openvino_speedup": "over it",
+        "openvino_float32_ms": "OpenVINO f32",
+        "openvino_float32_speedup": "over it",
         "others_cores": "busy cores",
     }
     lines = [row_table(rows, columns, num_names=2)]
@@ -113,6 +117,7 @@ def table(rows: list[dict[str, object]]) -> str:
         ("gain", "the best single device"),
         ("onnxruntime_speedup", "onnxruntime"),
         ("openvino_speedup", "OpenVINO"),
+        ("openvino_float32_speedup", "OpenVINO in float32"),
     ):
         values = [float(str(row[key])) for row in rows if row[key] is not None]
         if values:

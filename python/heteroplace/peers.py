@@ -1,6 +1,7 @@
 """The seam `Peer`: a model in another runtime, for `heteroplace run --compare`.
 
-A package registers one in the group `heteroplace.peers`; ours are `onnxruntime` and `openvino`.
+A package registers one in the group `heteroplace.peers`; ours are `onnxruntime`, `openvino`
+and `openvino-float32`.
 """
 
 from __future__ import annotations

@@ -249,14 +249,21 @@ def _converted_by_mnn(model: onnx.ModelProto, folder: Path) -> Path:
 
 
 class RuntimePeer:
-    """An entry point of the group `heteroplace.peers`; see `heteroplace.peers.Peer`."""
+    """An entry point of the group `heteroplace.peers`; see `heteroplace.peers.Peer`.
+
+    Parameters
+    ----------
+    name
+        What it is called; "": as the package.
+    """
 
     def __init__(
         self,
         package: str,
         make: Callable[[onnx.ModelProto, Inputs, Sequence[int]], RuntimeExecutor],
+        name: str = "",
     ) -> None:
-        self._package, self._make = package, make
+        self._package, self._make, self._name = package, make, name or package
 
     def check_installed(self) -> None:
         """Raise MissingPackageError if the runtime is not installed."""
@@ -270,7 +277,9 @@ class RuntimePeer:
         """Load a model; see `heteroplace.peers.Peer`."""
         self.check_installed()
         model, arrays = _fixed_model(self._package, path, inputs)
-        return self._make(model, arrays, cores)
+        executor = self._make(model, arrays, cores)
+        executor.name = self._name
+        return executor
 
 
 def _fixed_model(
@@ -303,3 +312,4 @@ def _fixed_model(
 ONNXRUNTIME = RuntimePeer("onnxruntime", OnnxExecutor)
 OPENVINO = RuntimePeer("openvino", partial(OpenVinoExecutor, hint=None))
 """In its default precision."""
+OPENVINO_FLOAT32 = RuntimePeer("openvino", OpenVinoExecutor, "openvino-float32")
