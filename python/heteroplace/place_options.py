@@ -171,6 +171,13 @@ class PlaceOptions:
         metavar="RATIO",
         parse=float,
     )
+    verify_inputs: Arrays | Sequence[Arrays] = option(
+        (),
+        "arrays by the name of an input (a file of numpy), on which outputs are compared as on "
+        "made-up ones, and by which precision=auto judges",
+        metavar="FILE.npz",
+        join=tuple,
+    )
     pin: Mapping[str, str] = option(
         dict,
         "tasks, ops or layers of the imported model that must run on DEVICE, e.g. 'nn.conv2d=gpu0'",
@@ -180,13 +187,6 @@ class PlaceOptions:
     )
     exclude: Sequence[str] = option(
         (), "device that must not be used", metavar="DEVICE", join=tuple
-    )
-    verify_inputs: Arrays | Sequence[Arrays] = option(
-        (),
-        "arrays by the name of an input (a file of numpy), on which outputs are compared as on "
-        "made-up ones, and by which precision=auto judges",
-        metavar="FILE.npz",
-        join=tuple,
     )
     inputs: Arrays | None = option(
         None,
