@@ -16,6 +16,8 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import Solution
+from heteroplace.model.verification import TOO_FAR_OFF, LayerPrecision, PrecisionChoice
+from heteroplace.report.layer_precisions import precision_json, precision_line, precision_table
 from heteroplace.report.notes import solution_notes
 from tests.instances import cpu, instance
 from tests.strategies import Instance, exact_cases, instances_with_plan
@@ -67,6 +69,35 @@ def test_a_device_that_a_task_is_kept_from_stays_so_beside_one_like_it() -> None
     solution = Solution(graph, cluster, costs, plan, 100, 100)
     assert costs.cost(0, 1).source == "excluded"
     assert solution_from_json(solution_to_json(solution)) == solution
+
+
+def test_the_choice_of_precisions_is_read_back_and_told() -> None:
+    layers = (
+        LayerPrecision("a", "bf16", "", 0.004, 2, 9_000, 5_000),
+        LayerPrecision("b", "float32", TOO_FAR_OFF, None, 1, 9_000, None),
+    )
+    solution = replace(chain(), precision_choice=PrecisionChoice(0.01, 0.004, layers))
+    assert solution_from_json(solution_to_json(solution)) == solution
+    assert precision_line(solution) == (
+        "precision: 1 of 2 tasks that may be in bfloat16 are, which moves outputs by 0.004 of "
+        "their largest value (max_error=0.01); in float32: 1 too far off (b no number)"
+    )
+    first, second = precision_table(solution).splitlines()[1:]
+    assert first.split() == ["a", "bf16", "0.004", "1", "others", "9.00", "us", "5.00", "us"]
+    assert second.split() == [
+        "b",
+        "float32",
+        "too",
+        "far",
+        "off",
+        "no",
+        "number",
+        "alone",
+        "9.00",
+        "us",
+        "-",
+    ]
+    assert precision_json(chain())["precision_choice"] is None
 
 
 def test_gap_is_relative_to_the_prediction() -> None:
