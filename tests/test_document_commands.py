@@ -167,7 +167,8 @@ def _write_models() -> None:
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), f"{name}.onnx")
     array = random.standard_normal((1, 3, 8, 8)).astype("float32")
     np.save("x.npy", array)
-    np.savez("x.npz", x=array)
+    for name in ("x", "first", "second"):
+        np.savez(f"{name}.npz", x=array)
 
 
 def _write_others() -> None:
