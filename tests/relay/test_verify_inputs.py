@@ -12,9 +12,10 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from onnx_models import make_model, node
+from onnx_models import make_model, node, random_inputs, tiny_cnn
 from relay_models import cpu_cluster, module, random_costs, var, weights
 from test_bfloat16 import low_tasks, on_bfloat16, quick_in_bfloat16
+from test_ir_truth import CPU1, Mover, moved
 from tvm import relay
 
 import heteroplace as hp
@@ -256,6 +257,21 @@ def test_a_pass_context_names_files(tmp_path: Path) -> None:
     verification = executable.verification
     assert verification is not None
     assert [each.name for each in verification.given_inputs] == [str(tmp_path / "a.npz")]
+
+
+@pytest.mark.costly
+def test_a_new_plan_keeps_the_inputs() -> None:
+    model = tiny_cnn()
+    mod, params = hp.frontend.from_onnx(model)
+    options: dict[str, Any] = {"costs": "estimate", "pin": {"*": "cpu.0"}}
+    place = hp.HeteroPlace(
+        cpu_cluster(), params=params, verify_inputs=random_inputs(model, 5), **options
+    )
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(moved(place(mod), Mover("", CPU1, op="add")))
+    assert "made anew from the annotations" in executable.summary()
+    assert executable.verification is not None
+    assert [each.name for each in executable.verification.given_inputs] == ["verify_inputs[0]"]
 
 
 @pytest.mark.costly
