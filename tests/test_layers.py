@@ -96,6 +96,7 @@ LATE_IMPORTS = {
     "gurobipy",
     "jsonschema",
     "MNN",
+    "_tools",  # the converter of MNN
     "matplotlib",
     "mpi4py",
     "networkx",

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from onnx_models import make_model, node
 from relay_models import cpu_cluster
 
 from benchmarks.command import USAGE, main
@@ -97,13 +98,18 @@ def test_a_runtime_takes_inputs_in_turns(runtime, package: str) -> None:
         peer.close()
 
 
-def test_a_model_that_mnn_cannot_convert_is_an_error() -> None:
+@pytest.mark.parametrize(
+    ("operator", "match"),
+    [
+        (node("NoSuchOp", "x", "y", domain="no.such.domain"), "MNN cannot convert the model"),
+        (node("LpPool", "x", "y", kernel_shape=[2, 2]), "MNN cannot run the model"),
+    ],
+)
+def test_a_model_that_mnn_cannot_take_is_an_error(operator: onnx.NodeProto, match: str) -> None:
     pytest.importorskip("MNN")
-    model = one_op_model().onnx_model
-    assert model is not None
-    model.graph.node[0].domain, model.graph.node[0].op_type = "no.such.domain", "NoSuchOp"
-    given = {"x": np.ones((1, 16), np.float32)}
-    with pytest.raises(FrontendError, match="MNN cannot convert the model"):
+    model = make_model([operator], {"x": [1, 1, 4, 4]}, ["y"], domains=["no.such.domain"])
+    given = {"x": np.ones((1, 1, 4, 4), np.float32)}
+    with pytest.raises(FrontendError, match=match):
         MnnExecutor(model, given, local_cluster(has_gpus=False).devices[0].cores)
 
 

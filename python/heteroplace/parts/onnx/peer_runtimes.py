@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -24,6 +22,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.measure.bound_thread import BoundThread
 from heteroplace.measure.timed_runs import time_runs
+from heteroplace.parts.onnx import mnn_model
 from heteroplace.parts.onnx.prepare.onnx_child import load_onnxruntime
 from heteroplace.parts.onnx.prepare.onnx_load import (
     read_model,
@@ -185,34 +184,11 @@ class MnnExecutor(RuntimeExecutor):
     ) -> None:
         self._folder = TemporaryDirectory(prefix="heteroplace-mnn-")
         first = inputs if isinstance(inputs, Mapping) else inputs[0]
-        names, outputs = list(first), [value.name for value in model.graph.output]
 
         def make() -> Infer:
-            path = _converted_by_mnn(model, Path(self._folder.name))
-            import MNN.expr
-            import MNN.nn
-
-            options = {"backend": "CPU", "precision": mode, "numThread": len(cores)}
-            manager = MNN.nn.create_runtime_manager((options,))
-            module = MNN.nn.load_module_from_file(
-                str(path), names, outputs, runtime_manager=manager, shape_mutable=False
-            )
-            if module is None:
-                raise FrontendError("MNN cannot load the model that it has converted")
-            layout, whole = MNN.expr.NCHW, MNN.expr.int
-
-            def variable(array: np.ndarray) -> Any:
-                if array.dtype.kind in "iub":  # MNN has no 64-bit integers
-                    narrow = np.ascontiguousarray(array, np.int32)
-                    return MNN.expr.const(narrow, list(array.shape), layout, whole)
-                wide = np.ascontiguousarray(array, np.float32)
-                return MNN.expr.const(wide, list(array.shape), layout, MNN.expr.float)
-
-            def infer(given: Inputs) -> list[np.ndarray]:
-                results = module.forward([variable(given[name]) for name in names])
-                return [np.asarray(MNN.expr.convert(each, layout).read()) for each in results]
-
-            return infer
+            path = mnn_model.convert(model, first, Path(self._folder.name), mode)
+            outputs = [value.name for value in model.graph.output]
+            return mnn_model.load(path, list(first), outputs, mode, len(cores))
 
         super().__init__("mnn", make, inputs, cores)
         self.precision = "" if mode == "high" else mode
@@ -221,31 +197,6 @@ class MnnExecutor(RuntimeExecutor):
         """End the thread, and delete the converted model."""
         super().close()
         self._folder.cleanup()
-
-
-def _converted_by_mnn(model: onnx.ModelProto, folder: Path) -> Path:
-    """Return the file of a model that MNN's converter has made; raises FrontendError if it cannot.
-
-    In a process of its own, which a model may end. Not by `MNN.tools.mnnconvert`, whose import
-    installs a package and reports each use to MNN's makers.
-    """
-    source, result = folder / "model.onnx", folder / "model.mnn"
-    onnx.save(model, source)
-    words = ["-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(result)]
-    program = "import sys, _tools; _tools.mnnconvert(sys.argv)"
-    finished = subprocess.run(
-        [sys.executable, "-c", program, *words, "--bizCode", "none"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    source.unlink()
-    if finished.returncode or not result.is_file():
-        lines = (finished.stderr + finished.stdout).strip().splitlines() or ["it says no more"]
-        raise FrontendError(
-            f"MNN cannot convert the model (status {finished.returncode}): {lines[-1]}"
-        )
-    return result
 
 
 class RuntimePeer:
