@@ -18,7 +18,7 @@ import tvm
 from heteroplace.files.cluster_file import save_cluster
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster, Link, Memory
-from heteroplace.relay.targets import multiplies_bfloat16
+from heteroplace.relay.targets import multiplies_bfloat16, multiplies_integers
 from heteroplace.tvm_bridge import llvm_cpu_target
 from tests.document_commands import (
     ROOT,
@@ -87,6 +87,10 @@ if not multiplies_bfloat16(tvm.target.Target(llvm_cpu_target())):
             "--precision nn.dense=float32",
         ),
         "needs a processor with AVX512-BF16; tests/relay/test_bfloat16.py has the refusal",
+    )
+if not multiplies_integers(tvm.target.Target(llvm_cpu_target())):
+    NOT_RUN["heteroplace run model.onnx --precision int8"] = (
+        "needs a processor with AVX512-VNNI; tests/relay/test_int8_rows.py has the refusal"
     )
 BENCHMARKS = "in full size it takes minutes; tests/test_bench_sizes.py runs the smallest one"
 

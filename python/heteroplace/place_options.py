@@ -158,16 +158,16 @@ class PlaceOptions:
     )
     precision: Precision = option(
         "float32",
-        "what CPUs multiply in: float32; bf16: bfloat16 with float32 sums, by AVX512-BF16; auto: "
-        "bf16 in layers where it is faster, as long as outputs stay within max_error; or "
-        "PATTERN=bf16 for tasks, ops or layers; the last pattern that matches holds",
+        "what CPUs multiply in: float32; bf16: bfloat16 with float32 sums; int8: 8 bits, where "
+        "weights have 4 or 8 bits; auto: bf16 where it is faster, as long as outputs stay within "
+        "max_error; or PATTERN=bf16 for tasks, ops or layers; the last pattern that matches holds",
         metavar="PRECISION|PATTERN=PRECISION",
         parse=precision_entry,
         join=pairs,
     )
     max_error: float = option(
         0.01,
-        "in bf16, how far an output may be from the reference, by its largest absolute value",
+        "below float32, how far outputs may be from the reference, by their largest absolute value",
         metavar="RATIO",
         parse=float,
     )

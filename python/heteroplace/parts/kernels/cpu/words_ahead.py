@@ -17,7 +17,7 @@ from tvm import tir
 from heteroplace.tir.lowered_functions import with_nodes
 
 _DISTANCE_BYTES = 24 * 1024
-"""More than a processor has under way: 48 and 96 KiB were as fast, 12 KiB took 1.2 times as long."""
+"""At 48 and 96 KiB kernels were as fast; at 12 KiB they took 1.2 times as long."""
 _DTYPE, _WORD_BYTES = "uint32", 4
 _TO_READ, _SECOND_CACHE, _OF_DATA = 0, 2, 1
 """Arguments of LLVM's prefetch."""
