@@ -39,9 +39,8 @@ def _with_prefetches(sequence: tir.SeqStmt) -> tir.Stmt | None:
     loads: list[tir.BufferLoad] = []
 
     def visit(node: object) -> None:
-        is_load = isinstance(node, tir.BufferLoad) and node.buffer.dtype == _DTYPE
-        if is_load and isinstance(node.indices[-1], tir.Ramp):
-            loads.append(node)
+        if isinstance(node, tir.BufferLoad) and node.buffer.dtype == _DTYPE:
+            loads.extend([node] if isinstance(node.indices[-1], tir.Ramp) else [])
 
     for statement in sequence:
         if isinstance(statement, tir.BufferStore):
