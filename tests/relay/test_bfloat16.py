@@ -359,7 +359,7 @@ def test_a_cluster_without_the_instruction_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"precision": "bf8"}, r"'bf8'; expected one of float32, bf16, auto"),
+        ({"precision": "bf8"}, r"'bf8'; expected one of float32, bf16, int8, auto"),
         ({"precision": {"a": "auto"}}, r"'auto' for 'a'; expected one of float32, bf16$"),
         ({"precision": "bf16", "max_error": 0}, "a ratio above 0"),
         ({"precision": "bf16", "kernels": "tvm"}, "exclude each other"),
