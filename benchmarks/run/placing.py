@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
+from typing import Any
 
 import onnx
 
@@ -23,16 +25,17 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.parts.onnx.prepare.onnx_weights import light_model
 from zoo.models.catalogue import SMALLEST, matching_names
 from zoo.models.wired import wired_onnx
-from zoo.trained import TRAINED, trained_model
+from zoo.trained import trained_model
 
+_TRAINED = ("ppocr_direction", "ppocr_detection", "ppocr_recognition", "magika", "nudenet")
 _LIGHT = ("inception_v1", "inception_v2", "shufflenet", "squeezenet", "resnet50")
 NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "wired": wired_onnx,
     **{name: partial(light_model, name) for name in _LIGHT},
-    **{name: partial(trained_model, name) for name in TRAINED},
+    **{name: partial(trained_model, name) for name in _TRAINED},
 }
 """A randomly wired network, some of the onnx wheel with random weights, and trained ones."""
-_SMALL = partial(wired_onnx, nodes=6, channels=4, size=4)
+SMALL = partial(wired_onnx, nodes=6, channels=4, size=4)
 _RUNTIMES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "openvino-float32": "openvino"}
 """Their packages by the names that --compare takes."""
 
@@ -43,41 +46,63 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     peers = [name for name, package in _RUNTIMES.items() if is_installed[package]]
     for name in matching_names(only, tuple(NETWORKS)):
         say(f"{name}: compiling and measuring")
-        make = _SMALL if name == SMALLEST else NETWORKS[name]
+        make = SMALL if name == SMALLEST else NETWORKS[name]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{name}.onnx"
             onnx.save(make(), path)
-            yield row_of(name, _run(path, ["single", *peers]))
+            words = ["--compare", ",".join(["single", *peers])]
+            yield row_of(name, heteroplace_run(path, words))
 
 
-def _run(path: Path, peers: list[str]) -> dict[str, object]:
-    """Return what `heteroplace run` prints as JSON."""
-    words = ["run", str(path), "--compare", ",".join(peers), "--json", "--quiet"]
-    command = [sys.executable, "-m", "heteroplace.cli.main", *words]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+def heteroplace_run(
+    path: Path, words: Sequence[str], variables: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the JSON of `heteroplace run`.
+
+    Parameters
+    ----------
+    variables
+        Of the environment, in addition to this process's.
+
+    Raises
+    ------
+    HeteroPlaceError
+        The command failed; the text is its own.
+    """
+    command = [sys.executable, "-m", "heteroplace.cli.main", "run", str(path), *words]
+    finished = subprocess.run(
+        [*command, "--json", "--quiet"],
+        env={**os.environ, **(variables or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if finished.returncode:
         raise HeteroPlaceError(f"{path.stem}: {finished.stderr.strip()}")
-    value: dict[str, object] = json.loads(finished.stdout)
+    value: dict[str, Any] = json.loads(finished.stdout)
     return value
 
 
-def row_of(name: str, value: Mapping[str, object]) -> dict[str, object]:
+def compared_times(value: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what a run was compared with, by name."""
+    return {each["name"].partition(",")[0]: each for each in value["compared"]}
+
+
+def row_of(name: str, value: Mapping[str, Any]) -> dict[str, object]:
     """Return the figures of one network; times in ms, all measured but `predicted_ms`.
 
     `gain` is the time of the best single device over that of the plan. `possible` is the largest
     gain that the lower bound allows, by prediction.
     """
-    solution, compared = value["solution"], value["compared"]
-    assert isinstance(solution, dict) and isinstance(compared, list)
-    times = {each["name"].partition(",")[0]: each for each in compared}
+    solution, times = value["solution"], compared_times(value)
     single = times["the best single device"]
     singles = solution["expected_singles_ns"]
     row: dict[str, object] = {
         "name": name,
         "devices_used": solution["devices_used"],
-        "plan_ms": _ms(single["ours_ns"]),
-        "predicted_ms": _ms(solution["expected_ns"]),
-        "single_ms": _ms(single["peer_ns"]),
+        "plan_ms": milliseconds(single["ours_ns"]),
+        "predicted_ms": milliseconds(solution["expected_ns"]),
+        "single_ms": milliseconds(single["peer_ns"]),
         "gain": round(single["speedup"], 3),
         "possible": None,
         "others_cores": round(float(str(value["others_cores"])), 2),
@@ -87,7 +112,7 @@ def row_of(name: str, value: Mapping[str, object]) -> dict[str, object]:
         row["possible"] = round(min(singles.values()) / solution["expected_ns"] * left, 3)
     for runtime in _RUNTIMES:
         peer, key = times.get(runtime), runtime.replace("-", "_")
-        row[f"{key}_ms"] = peer and _ms(peer["peer_ns"])
+        row[f"{key}_ms"] = peer and milliseconds(peer["peer_ns"])
         row[f"{key}_speedup"] = peer and round(peer["speedup"], 3)
         row[f"{key}_precision"] = peer and (peer["precision"] or "f32")
     return row
@@ -125,5 +150,6 @@ def table(rows: list[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def _ms(ns: float) -> float:
+def milliseconds(ns: float) -> float:
+    """Return a time in ms, in steps of 0.1 us."""
     return round(ns / 1e6, 4)
