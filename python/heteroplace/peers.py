@@ -50,4 +50,6 @@ class Peer(Protocol):
         ------
         MissingPackageError
             The runtime is not installed.
+        FrontendError
+            The runtime does not load the model.
         """

@@ -23,7 +23,7 @@ from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.measure.bound_thread import BoundThread
 from heteroplace.measure.timed_runs import time_runs
 from heteroplace.parts.onnx import mnn_model
-from heteroplace.parts.onnx.prepare.onnx_child import load_onnxruntime
+from heteroplace.parts.onnx.prepare.onnx_child import load_onnxruntime, onnxruntime_errors
 from heteroplace.parts.onnx.prepare.onnx_load import (
     read_model,
     set_input_shapes,
@@ -35,6 +35,8 @@ Inputs = Mapping[str, np.ndarray]
 Infer = Callable[[Inputs], list[np.ndarray]]
 """A call from arrays to arrays."""
 _FLOAT32 = "f32"
+FREE_SIZES = "sizes left free: it refuses the fixed ones"
+"""What a comparison says of such a runtime."""
 _MAX_MESSAGE_BYTES = 2**31 - 1
 """Protobuf writes no larger model in one piece."""
 
@@ -50,6 +52,11 @@ class RuntimeExecutor:
         Of every call, or of one after the other and then again from the first on.
     cores
         Cores of its threads.
+
+    Raises
+    ------
+    FrontendError
+        The runtime does not load the model.
     """
 
     precision = ""
@@ -103,9 +110,12 @@ class OnnxExecutor(RuntimeExecutor):
             options.inter_op_num_threads = 1
             # It warns of initialisers that nothing reads; they are the networks' own.
             options.log_severity_level = 3
-            session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, ["CPUExecutionProvider"]
-            )
+            try:
+                session = onnxruntime.InferenceSession(
+                    model.SerializeToString(), options, ["CPUExecutionProvider"]
+                )
+            except onnxruntime_errors() as fault:
+                raise _refused("onnxruntime", fault) from fault
 
             def infer(given: Inputs) -> list[np.ndarray]:
                 outputs: list[np.ndarray] = session.run(None, dict(given))
@@ -144,9 +154,12 @@ class OpenVinoExecutor(RuntimeExecutor):
             }
             if hint is not None:
                 options["INFERENCE_PRECISION_HINT"] = hint
-            compiled = core.compile_model(
-                core.read_model(model.SerializeToString()), "CPU", options
-            )
+            try:
+                compiled = core.compile_model(
+                    core.read_model(model.SerializeToString()), "CPU", options
+                )
+            except RuntimeError as fault:
+                raise _refused("openvino", fault) from fault
             used = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
             self.precision = "" if used == _FLOAT32 else used
             request = compiled.create_infer_request()
@@ -227,16 +240,30 @@ class RuntimePeer:
     def load(self, path: Path, inputs: Mapping[str, Any], cores: Sequence[int]) -> RuntimeExecutor:
         """Load a model; see `heteroplace.peers.Peer`."""
         self.check_installed()
-        model, arrays = _fixed_model(self._package, path, inputs)
-        executor = self._make(model, arrays, cores)
-        executor.name = self._name
-        return executor
+        model, arrays = _model_and_inputs(self._package, path, inputs)
+        fixed = onnx.ModelProto()
+        fixed.CopyFrom(model)
+        set_input_shapes(fixed, {name: each.shape for name, each in arrays.items()}, str(path))
+        try:
+            program = self._make(fixed, arrays, cores)
+        except FrontendError:  # fixed sizes can contradict a branch of an If that does not run
+            program = self._make(model, arrays, cores)
+            program.version += f" ({FREE_SIZES})"
+        program.name = self._name
+        return program
 
 
-def _fixed_model(
+def _refused(package: str, fault: Exception) -> FrontendError:
+    reason = next(iter(str(fault).strip().splitlines()), type(fault).__name__)
+    return FrontendError(
+        f"{package} does not load the model: {reason}; leave {package} out of the comparison"
+    )
+
+
+def _model_and_inputs(
     package: str, path: Path, inputs: Mapping[str, Any]
 ) -> tuple[onnx.ModelProto, Inputs]:
-    """Return a model with the sizes of the inputs, as ours is compiled for them, and the inputs.
+    """Return a model, with the sizes that its file leaves open, and the arrays of its inputs.
 
     Raises
     ------
@@ -256,7 +283,6 @@ def _fixed_model(
         for value in true_inputs(model.graph)
         if value.name in inputs
     }
-    set_input_shapes(model, {name: array.shape for name, array in arrays.items()}, where)
     return model, arrays
 
 

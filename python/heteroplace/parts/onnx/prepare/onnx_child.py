@@ -94,8 +94,8 @@ def _session(model: str, level: str, optimized: str = "") -> Any:
     )
 
 
-def _onnxruntime_errors() -> tuple[type[Exception], ...]:
-    """What onnxruntime raises for a model or an input that it does not take."""
+def onnxruntime_errors() -> tuple[type[Exception], ...]:
+    """Return what onnxruntime raises for a model or an input that it does not take."""
     raised = load_onnxruntime().capi.onnxruntime_pybind11_state
     errors = (
         *(raised.EPFail, raised.Fail, raised.InvalidArgument, raised.InvalidGraph),
@@ -105,12 +105,12 @@ def _onnxruntime_errors() -> tuple[type[Exception], ...]:
 
 
 def _simplifier() -> tuple[Any, tuple[type[Exception], ...]]:
-    errors = _onnxruntime_errors()
+    errors = onnxruntime_errors()
     return lambda model, result: _session(model, "ORT_ENABLE_BASIC", result), errors
 
 
 def _runs() -> tuple[Any, tuple[type[Exception], ...]]:
-    return _runner(_run_once, _onnxruntime_errors())
+    return _runner(_run_once, onnxruntime_errors())
 
 
 def _evaluator_runs() -> tuple[Any, tuple[type[Exception], ...]]:
