@@ -12,11 +12,13 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_shapes
+from tvm import relay
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.onnx.prepare.onnx_process import run_on_model
 from heteroplace.parts.onnx.prepare.onnx_tensors import serialised
+from heteroplace.relay.expressions import post_order
 
 pytestmark = pytest.mark.relay
 
@@ -262,3 +264,56 @@ def test_slope_of_a_leaky_relu_of_bytes_that_is_not_given() -> None:
     (expected,) = om.run_onnxruntime(model, {"x": x})
     (found,) = om.run_imported(model, {"x": x})
     np.testing.assert_array_equal(found, expected)
+
+
+def assert_multiplies_bytes(node: Any, x: np.ndarray, weights: Mapping[str, Any]) -> None:
+    """The products of a node are of uint8 by int8, which processors have an instruction for."""
+    imported = from_onnx(_model_of(node, x, weights), simplify=False)
+    calls = [each for each in post_order(imported.mod["main"].body) if isinstance(each, relay.Call)]
+    products = [call for call in calls if call.op.name in ("nn.dense", "nn.conv2d", "qnn.conv2d")]
+    large = [call for call in products if call.args[1].checked_type.shape[0] > 1]
+    types = [tuple(each.checked_type.dtype for each in call.args) for call in large]
+    assert types == [("uint8", "int8")]
+
+
+@pytest.mark.parametrize("x_dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("w_dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("zero_shape", [None, (), (1,), (5,)])
+@pytest.mark.parametrize("rows", [(3,), (2, 3)])
+def test_a_product_with_constant_weights_multiplies_bytes(
+    x_dtype: str, w_dtype: str, zero_shape: tuple[int, ...] | None, rows: tuple[int, ...]
+) -> None:
+    x, w = bytes_of(x_dtype, *rows, 8), bytes_of(w_dtype, 8, 5)
+    info = np.iinfo(w_dtype)
+    w[0, 0], w[1, 0] = info.min, info.max  # less a zero point they do not fit into 8 bits
+    weights = {"w": w, "xz": np.asarray(info.max // 2, w_dtype).astype(x_dtype)}
+    if zero_shape is not None:
+        weights["wz"] = np.full(zero_shape, 119, w_dtype)
+    node = om.node("MatMulInteger", "x w xz" + (" wz" if zero_shape is not None else ""), "y")
+    assert_equals_reference(node, x, weights)
+    assert_multiplies_bytes(node, x, weights)
+
+
+def test_a_product_whose_zero_points_differ_much_is_exact() -> None:
+    weights = {
+        "w": bytes_of("uint8", 64, 2),
+        "xz": np.uint8(255),
+        "wz": np.array([0, 255], "uint8"),
+    }
+    node = om.node("MatMulInteger", "x w xz wz", "y")
+    assert_equals_reference(node, bytes_of("uint8", 3, 64), weights)
+
+
+@pytest.mark.parametrize("x_dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("w_dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("zeros", ["", " xz", " xz wz"])
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [2, 0, 1, 3]])
+def test_a_convolution_with_constant_weights_multiplies_bytes(
+    x_dtype: str, w_dtype: str, zeros: str, pads: list[int]
+) -> None:
+    x = bytes_of(x_dtype, 1, 4, 7, 6)
+    weights = conv_weights(x_dtype, w_dtype, 2)
+    weights["wz"] = np.asarray(119, w_dtype)
+    node = om.node("ConvInteger", f"x w{zeros}", "y", pads=pads, strides=[2, 1])
+    assert_equals_reference(node, x, weights)
+    assert_multiplies_bytes(node, x, weights)

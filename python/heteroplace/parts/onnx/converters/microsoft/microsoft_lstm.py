@@ -7,11 +7,13 @@ layer are quantised by one range, as is the state in each step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvm import relay
 
 from heteroplace.parts.onnx.converters.call import OnnxCall, const
+from heteroplace.parts.onnx.converters.quantized.byte_products import byte_factor
 from heteroplace.parts.onnx.converters.quantized.quantized import (
     dynamic_quantize_linear,
     mat_mul_integer,
@@ -25,6 +27,7 @@ from heteroplace.parts.onnx.converters.recurrent import (
 )
 
 _LENGTHS = 4
+Product = Callable[[relay.Expr, relay.Expr], relay.Expr]
 
 
 @dataclass(frozen=True)
@@ -33,19 +36,18 @@ class _QuantizedDirection(Direction):
 
     scales: tuple[relay.Expr, relay.Expr]
     "Of `weights` and `recurrent`: one number, or one for each column."
-    zeros: tuple[relay.Expr, relay.Expr]
-    "Likewise, of the weights' type."
+    products: tuple[Product, Product]
+    "Likewise: (bytes, their zero point) -> int32."
 
     def of_inputs(self, data: relay.Expr) -> relay.Expr:
-        return self._product(data, self.weights, 0)
+        return self._product(data, 0)
 
     def of_state(self, hidden: relay.Expr) -> relay.Expr:
-        return self._product(hidden, self.recurrent, 1)
+        return self._product(hidden, 1)
 
-    def _product(self, data: relay.Expr, weights: relay.Expr, index: int) -> relay.Expr:
+    def _product(self, data: relay.Expr, index: int) -> relay.Expr:
         steps, scale, zero = dynamic_quantize_linear(OnnxCall((data,), {}, 17, 3, {}))
-        operands = (steps, weights, zero, self.zeros[index])
-        product = mat_mul_integer(OnnxCall(operands, {}, 17, 1, {}))
+        product = self.products[index](steps, zero)
         return relay.multiply(
             relay.cast(product, "float32"), relay.multiply(scale, self.scales[index])
         )
@@ -83,5 +85,18 @@ def _quantized_direction(
         num_gates,
         hidden,
         (of_direction(call.operand(8), index), of_direction(call.operand(10), index)),
-        (of_direction(call.operand(9), index), of_direction(call.operand(11), index)),
+        (_products(call, plain.weights, 9, index), _products(call, plain.recurrent, 11, index)),
     )
+
+
+def _products(call: OnnxCall, weights: relay.Expr, zero: int, index: int) -> Product:
+    """Return what multiplies by weights, which are prepared once for all steps."""
+    point = of_direction(call.operand(zero), index)
+    factor = byte_factor(weights, point, call.params)
+    if factor is not None:
+        return factor.product
+
+    def product(data: relay.Expr, data_zero: relay.Expr) -> relay.Expr:
+        return mat_mul_integer(OnnxCall((data, weights, data_zero, point), {}, 17, 1, {}))
+
+    return product

@@ -22,6 +22,10 @@ from heteroplace.parts.onnx.converters.call import (
     shape_of,
     stacked_product,
 )
+from heteroplace.parts.onnx.converters.quantized.byte_products import (
+    byte_convolution,
+    byte_factor,
+)
 
 _ROUNDING = 3 * 2**22
 """Floats of 32 bits near it are whole, and sums are rounded half to even."""
@@ -92,7 +96,14 @@ def dynamic_quantize_linear(call: OnnxCall) -> relay.expr.TupleWrapper:
 
 def mat_mul_integer(call: OnnxCall) -> relay.Expr:
     """Convert MatMulInteger: (a, b, a_zero, b_zero), zero points 0 if left out."""
-    return stacked_product(_centred(call, 0, 2, False), _centred(call, 1, 3, True), "int32")
+    zero = call.operand(3) if call.has(3) else None
+    factor = None
+    if len(call.shape(0)) > 1 and len(call.shape(1)) == 2:
+        factor = byte_factor(call.operand(1), zero, call.params)
+    if factor is None:
+        return stacked_product(_centred(call, 0, 2, False), _centred(call, 1, 3, True), "int32")
+    zero = _matched(call.operand(2), len(call.shape(0)), False) if call.has(2) else None
+    return factor.product(call.operand(0), zero)
 
 
 def q_linear_mat_mul(call: OnnxCall) -> relay.Expr:
@@ -111,7 +122,7 @@ def q_linear_mat_mul(call: OnnxCall) -> relay.Expr:
 
 def conv_integer(call: OnnxCall) -> relay.Expr | None:
     """Convert ConvInteger: (x, w, x_zero, w_zero); TVM's converter takes maps of two axes."""
-    return _quantized_conv(call, tvm_onnx.ConvInteger, 1, 3)
+    return byte_convolution(call) or _quantized_conv(call, tvm_onnx.ConvInteger, 1, 3)
 
 
 def q_linear_conv(call: OnnxCall) -> relay.Expr | None:
