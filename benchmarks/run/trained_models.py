@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import geometric_mean
 
-import numpy as np
 import onnx
 
 from benchmarks.row_table import row_table
@@ -43,11 +42,11 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
     path = folder / f"{name}.onnx"
     if name == SMALLEST:
         onnx.save(SMALL(), path)
-        words = []
+        words: list[str] = []
     else:
         say("downloading")
         path.write_bytes(TRAINED[name].content())
-        words = _inputs(name, folder)
+        words = _inputs(name)
     stores = {
         "HETEROPLACE_COSTS": str(folder / "costs.sqlite"),
         "HETEROPLACE_MODELS": str(folder / "models"),
@@ -76,14 +75,14 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
     }
 
 
-def _inputs(name: str, folder: Path) -> list[str]:
+def _inputs(name: str) -> list[str]:
     """The options that fix the open sizes, and the inputs that decide a branch."""
-    model = TRAINED[name]
-    given = {key: ",".join(map(str, shape)) for key, shape in model.shapes.items()}
+    model, words = TRAINED[name], []
+    for key, shape in model.shapes.items():
+        words += ["--input", f"{key}={','.join(map(str, shape))}"]
     for key, number in model.values.items():
-        given[key] = str(folder / f"{key}.npy")
-        np.save(given[key], np.array(number, "int64"))
-    return [word for key, text in given.items() for word in ("--input", f"{key}={text}")]
+        words += ["--fix", f"{key}={number}"]
+    return words
 
 
 def table(rows: list[dict[str, object]]) -> str:
