@@ -56,7 +56,7 @@ class ByteFactor:
         rows = relay.reshape(data, [-1, shape[-1]]) if len(shape) > 2 else data
         total = relay.nn.dense(rows, self.values, out_dtype="int32")
         if len(shape) > 2:
-            total = relay.reshape(total, [*shape[:-1], shape_of(self.sums)[0]])
+            total = relay.reshape(total, [-1, *shape[1:-1], shape_of(self.sums)[0]])
         if self.shift:
             of_rows = relay.sum(relay.cast(data, "int32"), -1, keepdims=True)
             total = relay.add(total, relay.multiply(of_rows, const(self.shift, "int32")))
@@ -119,7 +119,8 @@ def _centred(
     if values is None or point is None or (point.size > 1 and values.ndim != 2):
         return None
     point = point.reshape(()) if point.size == 1 else point
-    return values.astype("int32") - point.astype("int32")
+    centred: np.ndarray = values.astype("int32") - point.astype("int32")
+    return centred
 
 
 def _factor(values: np.ndarray) -> ByteFactor | None:
