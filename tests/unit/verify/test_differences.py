@@ -105,6 +105,7 @@ def test_large_integers_that_floats_do_not_tell_apart_differ() -> None:
         ({"bfloat16"}, (), Tolerance(HALF_TOLERANCES["bfloat16"])),
         ({"int8"}, {"QLinearConv"}, QUANTISED),
         ({"uint8"}, {"DequantizeLinear"}, QUANTISED),
+        ({"uint8"}, {"DynamicQuantizeLSTM"}, QUANTISED),
         ({"uint8"}, {"Cast", "Conv"}, Tolerance(TOLERANCE)),
     ],
 )

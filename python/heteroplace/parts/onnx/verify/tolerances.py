@@ -30,7 +30,7 @@ QUANTISED_MEAN_RATIO = 1 / 8
 
 _MIN_OF_MEAN = 64
 """Elements of an output whose mean difference says something."""
-_QUANTISED_OPS = ("quantizelinear", "qlinear", "integer")
+_QUANTISED_OPS = ("quantizelinear", "quantizelstm", "qlinear", "integer")
 
 
 @dataclass(frozen=True)
