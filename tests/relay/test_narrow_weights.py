@@ -45,9 +45,16 @@ def narrow(array: np.ndarray, kind: str) -> np.ndarray:
     return (array.view("uint32") >> 16).astype("uint16")
 
 
+def widened_array(array: np.ndarray) -> np.ndarray:
+    """Numbers of any type, or the bits of bfloat16, in float32."""
+    if array.dtype == np.uint16:
+        return (array.astype("uint32") << 16).view("float32")
+    return array.astype("float32")
+
+
 @pytest.mark.costly(9)
 @given(
-    rows=st.sampled_from([1, 2, 5, 17, 40]),
+    rows=st.sampled_from([1, 2, 5, 17, 40, 101]),
     depth=st.sampled_from([3, 24, 1024]),
     columns=st.sampled_from([5, 48, 70, 96]),
     kind=st.sampled_from(KINDS),
@@ -120,11 +127,7 @@ def test_weights_are_narrow_only_where_that_is_exact(
             rounded(weights, kind).view("uint32"), weights.view("uint32")
         )
         return
-    again = (
-        found.astype("float32")
-        if found.dtype == "float16"
-        else (found.astype("uint32") << 16).view("float32")
-    )
+    again = widened_array(found)
     np.testing.assert_array_equal(again.view("uint32"), weights.view("uint32"))
 
 
@@ -191,15 +194,17 @@ def half_model(kind: int, *, is_computed_in_half: bool) -> onnx.ModelProto:
 @pytest.mark.costly(9)
 @pytest.mark.parametrize(
     ("kind", "is_computed_in_half"),
-    [(TensorProto.FLOAT16, False), (TensorProto.FLOAT16, True), (TensorProto.BFLOAT16, False)],
+    [(kind, half) for kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for half in (False, True)],
 )
 def test_networks_hold_their_weights_in_two_bytes(
     kind: int, is_computed_in_half: bool, tmp_path: Path
 ) -> None:
     imported = hp.frontend.from_onnx(half_model(kind, is_computed_in_half=is_computed_in_half))
     name = "float16" if kind == TensorProto.FLOAT16 else "bfloat16"
-    told = [line for line in imported.report if f" {name} " in line]
+    told = [line for line in imported.report if f" {name} (" in line]
     assert len(told) == 2
+    computed = [line for line in imported.report if f"values of {name} are computed" in line]
+    assert len(computed) == is_computed_in_half
     assert told[0].startswith(f"3 {name} (") and "in two bytes" in told[0]
     assert "widened to float32, as Conv read them: filter" in told[1]
     ids = np.array([0, 5, 199, 7, 7, 1, 3])
@@ -214,20 +219,20 @@ def test_networks_hold_their_weights_in_two_bytes(
                 solver="heft",
                 kernels=kernels,
             )
-        (outputs[kernels],) = hp.Executor(executable).run(ids=ids)
+        (output,) = hp.Executor(executable).run(ids=ids)
+        outputs[kernels] = widened_array(output)
         tasks = executable.solution.graph.tasks
         sizes[kernels] = {each.name: each.weight_bytes for each in tasks if each.weight_bytes > 999}
         executable.export_library(tmp_path / kernels)
-    largest = np.abs(outputs["tvm"].astype("float32")).max()
-    bound = 2e-3 if is_computed_in_half else 1e-5
-    difference = outputs["auto"].astype("float32") - outputs["tvm"].astype("float32")
-    assert np.abs(difference).max() <= bound * largest
+    largest = np.abs(outputs["tvm"]).max()
+    bound = 8e-3 if is_computed_in_half else 1e-5  # a step of bfloat16
+    assert np.abs(outputs["auto"] - outputs["tvm"]).max() <= bound * largest
     held = sorted(sizes["auto"].values())
     assert held[-1] == 4 * 16 * 16 * 49
     assert held[:2] == [2 * 64 * 144] * 2
     assert held[2] < 4 * 200 * 64
     saved = (tmp_path / "tvm").stat().st_size - (tmp_path / "auto").stat().st_size
-    assert saved > 2 * (200 * 64 + 2 * 64 * 144) - 20_000 or is_computed_in_half
+    assert saved > 2 * (200 * 64 + 2 * 64 * 144) - 20_000
 
 
 def test_tasks_that_may_run_by_other_kernels_count_weights_as_those_hold_them() -> None:

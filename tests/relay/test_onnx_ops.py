@@ -207,12 +207,11 @@ def test_branch_of_an_input_is_taken_by_its_given_value() -> None:
 
 
 @pytest.mark.costly
-def test_bfloat16_is_rounded_after_every_op() -> None:
+def test_casts_to_bfloat16_round() -> None:
     nodes = [
         om.node("Cast", "x", "narrow", to=TensorProto.BFLOAT16),
-        om.node("Exp", "narrow", "power"),
-        om.node("Mul", "power narrow", "product"),
-        om.node("Cast", "product", "y", to=TensorProto.FLOAT),
+        om.node("Neg", "narrow", "less"),
+        om.node("Cast", "less", "y", to=TensorProto.FLOAT),
     ]
     assert_equals_reference(om.make_model(nodes, {"x": [64]}, ["y"]))
 

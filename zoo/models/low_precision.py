@@ -5,7 +5,8 @@
   int8 for each channel, biases int32 (Jacob et al., "Quantization and Training of Neural Networks
   for Efficient Integer-Arithmetic-Only Inference", section 2)
 - `mobilenet_int8`: MobileNet v1 (Howard et al., arXiv:1704.04861, table 1) in the same way
-- `float16_cnn`: the network of `int8_qdq` in float16, with casts of its float32 input and output
+- `float16_cnn`: the network of `int8_qdq` in float16, with casts of its float32 input and output;
+  `in_half` makes such a model of any network
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from zoo.models.onnx_graph import FLOAT, OnnxGraph
 QDQ_STEP = 0.05
 """Of the output of `int8_qdq`: a step of its quantisation."""
 _STEP = 0.04
+_HALF_TYPES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 _WEIGHT_SPREAD = 73
 """Standard deviation of whole numbers that are spread evenly over 8 bits."""
 _CHANNEL_SCALES = (0.6, 1.2)
@@ -121,21 +123,70 @@ def float16_cnn(seed: int = 0) -> onnx.ModelProto:
         inner = graph.conv_norm(f"{block}.b", inner, (16, 16), 3)
         value = graph.op("Relu", graph.op("Add", inner, value))
     logits = graph.pool_and_classify("head", value, 16, 10)
-    return _in_float16(graph.model("float16_cnn", (logits, (1, 10))))
+    return in_half(graph.model("float16_cnn", (logits, (1, 10))), onnx.TensorProto.FLOAT16)
 
 
-def _in_float16(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with float16 weights, a cast behind its input and one before its output."""
-    graph = model.graph
-    for tensor in graph.initializer:
-        array = onnx.numpy_helper.to_array(tensor).astype(np.float16)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
-    image, result = graph.input[0].name, graph.output[0].name
+def in_half(model: onnx.ModelProto, element_type: int) -> onnx.ModelProto:
+    """Return a float32 model that computes in half precision, as converters write it.
+
+    Weights and constants are rounded. Inputs and outputs of float32 keep their types: each is cast.
+
+    Parameters
+    ----------
+    element_type
+        `TensorProto.FLOAT16` or `TensorProto.BFLOAT16`.
+    """
+    half = onnx.ModelProto()
+    half.CopyFrom(model)
+    graph = half.graph
+    for tensor in _tensors(graph):
+        if tensor.data_type == FLOAT:
+            array = onnx.numpy_helper.to_array(tensor)
+            dtype = helper.tensor_dtype_to_np_dtype(element_type)
+            rounded = array.astype(dtype).tobytes()
+            tensor.CopyFrom(
+                helper.make_tensor(tensor.name, element_type, array.shape, rounded, raw=True)
+            )
+    values = (*graph.input, *graph.output)
+    floats = [each.name for each in values if each.type.tensor_type.elem_type == FLOAT]
+    halves = {name: f"{name}_half" for name in floats}
     for node in graph.node:
-        node.input[:] = ["image16" if name == image else name for name in node.input]
-        node.output[:] = ["result16" if name == result else name for name in node.output]
-    half = onnx.TensorProto.FLOAT16
-    first = helper.make_node("Cast", [image], ["image16"], name="to_float16", to=half)
-    graph.node.insert(0, first)
-    graph.node.append(helper.make_node("Cast", ["result16"], [result], name="back", to=FLOAT))
-    return model
+        node.input[:] = [halves.get(name, name) for name in node.input]
+        node.output[:] = [halves.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.i == FLOAT:
+                attribute.i = element_type
+    nodes = list(graph.node)
+    inputs = {value.name for value in graph.input}
+    before = [_cast(name, halves[name], element_type) for name in floats if name in inputs]
+    after = [_cast(halves[name], name, FLOAT) for name in floats if name not in inputs]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend([*before, *copies, *after])
+    return half
+
+
+def widened(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model of `in_half` in float32: with the same weights, and without its casts."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    for tensor in _tensors(wide.graph):
+        if tensor.data_type in _HALF_TYPES:
+            array = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    for node in wide.graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.i in _HALF_TYPES:
+                attribute.i = FLOAT
+    return wide
+
+
+def _tensors(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
+    """The weights and constants of a graph."""
+    attributes = (attribute for node in graph.node for attribute in node.attribute)
+    constants = [attribute.t for attribute in attributes if attribute.HasField("t")]
+    return [*graph.initializer, *constants]
+
+
+def _cast(source: str, target: str, element_type: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [source], [target], name=f"{target}_cast", to=element_type)

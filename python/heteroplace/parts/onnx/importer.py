@@ -37,6 +37,7 @@ from heteroplace.parts.onnx.prepare.onnx_constants import make_constants
 from heteroplace.parts.onnx.prepare.onnx_control_flow import expand_control_flow
 from heteroplace.parts.onnx.prepare.onnx_functions import expand_functions
 from heteroplace.parts.onnx.prepare.onnx_half import describe_half_weights
+from heteroplace.parts.onnx.prepare.onnx_half_types import widen_half
 from heteroplace.parts.onnx.prepare.onnx_labels import numbers_for_labels
 from heteroplace.parts.onnx.prepare.onnx_load import (
     check_ops_are_known,
@@ -208,6 +209,7 @@ def _prepared(
             model, lines = expand_functions(model, is_known)
             report += lines
         report += describe_half_weights(model)
+        report += widen_half(model)
         if settings.simplify:
             model, lines = simplify_offline(model)
             report += lines

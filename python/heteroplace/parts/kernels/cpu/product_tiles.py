@@ -28,6 +28,8 @@ from heteroplace.parts.kernels.cpu.register_tiles import (
     has_register_tiles,
     most_rows,
     tile_intrinsic,
+    unwritten_panel,
+    widened_from,
 )
 
 MIN_CHUNKS = 16
@@ -147,6 +149,9 @@ class TiledProduct(NamedTuple):
     the depth is one of pairs."""
     is_right_made: bool = False
     """Whether the kernel makes the right matrix, a panel at a time."""
+    source_dtype: str = ""
+    """Of weights in half precision, in panels of the same shape, that it widens for that; "": it
+    makes that of others."""
 
     @property
     def item_bytes(self) -> int:
@@ -188,19 +193,21 @@ class TiledProduct(NamedTuple):
         row_bytes = self.depth * self.item_bytes
         if row_bytes % _PAGE_BYTES == 0:
             most = min(most, _WAYS)
-        is_cached = self.right_bytes <= _CACHED_BYTES
+        is_cached = self.right_bytes <= _CACHED_BYTES and not self.is_right_made
         block_rows = (_SMALL_BLOCK_BYTES if is_cached else _BLOCK_BYTES) // row_bytes
         shared = self.rows * self.panels * math.prod(self.around) // MIN_CHUNKS
         return tiling(self.rows, most, max(most, min(block_rows, shared)))
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether tiles ask memory for the right matrix; what the kernel makes is in a cache."""
+        """Whether tiles ask memory for the right matrix, or for what it is made of."""
         return self.is_by_registers and self._is_from_memory
 
     @property
     def _is_from_memory(self) -> bool:
         """Whether the right matrix comes from there."""
+        if self.source_dtype:
+            return True
         is_made = bool(self.around) or self.is_right_made
         return not is_made and self.right_bytes > _ASKED_BYTES
 
@@ -237,6 +244,7 @@ class TiledProduct(NamedTuple):
         tag_: str,
         *,
         is_left_transposed: bool = False,
+        source: Callable[..., tvm.tir.PrimExpr] | None = None,
     ) -> te.Tensor:
         """Return the products.
 
@@ -250,6 +258,8 @@ class TiledProduct(NamedTuple):
             Of the op that `schedule` is for.
         is_left_transposed
             Whether rows of the left matrix are beside one another in memory.
+        source
+            As `right`, of the weights that the kernel widens (`source_dtype`).
         """
         tile, tiles, blocks = self.tiling()
         num_tiles = tiles * blocks
@@ -266,7 +276,10 @@ class TiledProduct(NamedTuple):
             *around, t, panel, y, x = where
             at, *of_pair = axes
             first_factor = left(*around, first(t) + y, at, *of_pair)
-            return te.sum(first_factor * right(*around, panel, at, x, *of_pair), axis=axes)
+            second_factor = right(*around, panel, at, x, *of_pair)
+            if source is not None and self.is_asked_for:
+                second_factor = widened_from(second_factor, source(*around, panel, at, x))
+            return te.sum(first_factor * second_factor, axis=axes)
 
         tiles_shape = (*self.around, num_tiles, self.panels, tile, self.width)
         attrs = {_TRANSPOSED: is_left_transposed}
@@ -282,8 +295,17 @@ class TiledProduct(NamedTuple):
         shape = (*self.around, self.rows, self.columns)
         return te.compute(shape, stored, "stored", tag=tag.INJECTIVE)
 
-    def schedule(self, schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
-        """Schedule `product` of `compute`, and what is fused behind it."""
+    def schedule(
+        self,
+        schedule: te.Schedule,
+        product: te.Tensor,
+        result: te.Tensor,
+        right: te.Tensor | None = None,
+    ) -> None:
+        """Schedule `product` of `compute`, and what is fused behind it.
+
+        `right`: the right matrix [panels, depth, width], where the kernel makes it.
+        """
         tile, tiles, _ = self.tiling()
         lanes = self.lanes
         whole = schedule[result]
@@ -305,12 +327,14 @@ class TiledProduct(NamedTuple):
         whole.vectorize(whole.split(xi, in_vector if in_vector >= _MIN_STORED else lanes)[1])
         stage = schedule[product]
         stage.compute_at(whole, xo if places < self.depth else yo)
+        maker, made_at = whole, whole.leaf_iter_vars[0]
         *_, t, panel, ty, tx = stage.op.axis
         depth, *of_pair = stage.op.reduce_axis
         if self.is_by_registers:
             if places < self.depth:
                 part, depth = stage.split(depth, places)
                 stage.reorder(part, t, panel, ty, tx, depth, *of_pair)
+                maker, made_at = stage, part
             intrinsic = tile_intrinsic(
                 (tile, self.width, places),
                 lanes,
@@ -318,12 +342,26 @@ class TiledProduct(NamedTuple):
                 is_left_transposed=bool(product.op.attrs[_TRANSPOSED]),
                 is_part=places < self.depth,
                 tiles_of_panel=tiles if self.is_asked_for else 0,
+                source_dtype=self.source_dtype if self.is_asked_for else "",
             )
             stage.tensorize(ty, intrinsic)
-            return
+        else:
+            self._sum_by_llvm(stage)
+        if right is not None:
+            making = schedule[right]
+            making.compute_at(maker, made_at)
+            if self.source_dtype and self.is_asked_for:
+                panel = unwritten_panel((places, self.width), self.source_dtype)
+                making.tensorize(making.op.axis[1], panel)
+            else:
+                making.vectorize(making.split(making.op.axis[2], lanes)[1])
+
+    def _sum_by_llvm(self, stage: te.Stage) -> None:
+        *_, panel, ty, tx = stage.op.axis
+        depth, *_ = stage.op.reduce_axis
         # In memory, but summed up in registers, by LLVM. To take them out of these by another copy
         # holds up the next tile until all that is stored has arrived.
-        tx, lane = stage.split(tx, lanes)
+        tx, lane = stage.split(tx, self.lanes)
         stage.reorder(depth, panel, ty, tx, lane)
         stage.unroll(panel)
         stage.unroll(ty)

@@ -265,10 +265,8 @@ def schedule_quantised_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedu
 
 def _schedule_tiled(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:
     a, dequantised = product.op.input_tensors
-    _tiled(a, dequantised, shape_of(result)[1]).schedule(schedule, product, result)
-    whole, stage = schedule[result], schedule[dequantised]
-    stage.compute_at(whole, whole.leaf_iter_vars[0])
-    stage.vectorize(stage.split(stage.op.axis[2], vector_bytes() // 4)[1])
+    tiled = _tiled(a, dequantised, shape_of(result)[1])
+    tiled.schedule(schedule, product, result, dequantised)
 
 
 def _schedule_unpacked(schedule: te.Schedule, product: te.Tensor, result: te.Tensor) -> None:

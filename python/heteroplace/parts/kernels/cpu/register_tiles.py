@@ -8,7 +8,9 @@ one before:
         the vectors of the panel into registers, and what comes later into the caches
         for each row: its element into all lanes of a register, times the vectors, onto its sums
 
-Weights in half precision (`narrow_weights`) are widened as they are loaded.
+Weights in half precision (`narrow_weights`) are widened as they are loaded. Of several tiles of
+rows that read a panel, the first stores what it widened, in its shadow of sums, and the others load
+that: widening in each would take a quarter of the time.
 
 Weights that no cache holds come in pages, which the processor does not look beyond. So tiles that
 read a part of a panel ask memory for the next part, each for its share of it, in several places at
@@ -51,6 +53,7 @@ _LOADS = {
 }
 """By type of the right matrix, bytes of an element or pair, LLVM's type, and what brings some of
 them into a register."""
+_WIDENED_FROM = "heteroplace_widened_from"
 _NEW_LINE = "\\0A"
 
 
@@ -72,6 +75,28 @@ def most_rows(vectors: int, vector_bytes: int) -> int:
     return min((registers - vectors - 1) // vectors, 14)
 
 
+def widened_from(element: tir.PrimExpr, source: tir.PrimExpr) -> tir.PrimExpr:
+    """Return an element of a panel that tiles widen, with the weight from which they do.
+
+    A tile's function needs to know where both are. It takes the place of this expression, which is
+    in no kernel.
+    """
+    return tir.call_pure_extern(element.dtype, _WIDENED_FROM, element, source)
+
+
+def unwritten_panel(shape: tuple[int, int], dtype: str) -> te.TensorIntrin:
+    """Return what stands for the widening of a panel [depth, columns] that tiles do: nothing."""
+    source = te.placeholder(shape, dtype, "source")
+    panel = te.compute(shape, lambda at, x: widened(source[at, x], _DTYPE), "panel")
+    binds = {
+        each: tir.decl_buffer(
+            shape, each.dtype, each.op.name, strides=[shape[1], 1], offset_factor=1
+        )
+        for each in (source, panel)
+    }
+    return te.decl_tensor_intrin(panel.op, lambda *_: tir.Evaluate(0), binds=binds)
+
+
 def tile_intrinsic(
     shape: tuple[int, int, int],
     lanes: int,
@@ -80,6 +105,7 @@ def tile_intrinsic(
     is_left_transposed: bool,
     is_part: bool = False,
     tiles_of_panel: int = 0,
+    source_dtype: str = "",
 ) -> te.TensorIntrin:
     """Return what stands for a tile of products.
 
@@ -97,6 +123,9 @@ def tile_intrinsic(
     tiles_of_panel
         How many tiles, with rows one after the other, read so many places of a panel before what
         lies behind these is read: of a left matrix that is [rows, depth]. 0: panels are in a cache.
+    source_dtype
+        Of weights in half precision that the first tile widens into the right matrix
+        (`widened_from`), and for which tiles ask; "": the right matrix is there.
 
     Raises
     ------
@@ -109,31 +138,45 @@ def tile_intrinsic(
             f"a tile of {columns} columns is not one of whole vectors of {lanes} numbers, as if "
             f"its panels were made for another target; report this as a bug"
         )
-    left, right, result = _product(shape, right_dtype, is_left_transposed)
+    tensors = _product(shape, right_dtype, is_left_transposed, source_dtype)
     kind = "" if right_dtype == _DTYPE else f"_{right_dtype}"
-    place_bytes = columns * _LOADS[right_dtype][0]
+    place_bytes = columns * _LOADS[source_dtype or right_dtype][0]
     asking = _Asking.of(tiles_of_panel, place_bytes, depth)
     name = f"heteroplace_tile_{rows}x{columns}x{lanes}{'t' * is_left_transposed}{kind}"
     name += "_adds" * is_part
     name += f"_asks{asking.pages}x{asking.bytes_}x{depth}" * (asking.pages > 0)
-    tile = _Tile(name, rows, columns // lanes, lanes, right_dtype, is_left_transposed, is_part)
-    text = _text(tile, asking)
+    name += f"_of_{source_dtype}" * bool(source_dtype)
+    vectors = columns // lanes
+    tile = _Tile(
+        name, rows, vectors, lanes, right_dtype, source_dtype, is_left_transposed, is_part
+    )
+    first = tile._replace(name=f"{name}_widens", widens=True)
+    text = "\n".join(_text(each, asking) for each in (tile, first)[: 1 + bool(source_dtype)])
 
-    def ahead(left: Any) -> Any:
-        """Bytes from the panel to what a tile asks memory for first."""
+    def tile_number(left: Any) -> Any:
+        """Of those that read the same places of a panel."""
         # The last tile may begin further back.
         row = tir.indexdiv(left.elem_offset, left.strides[0])
-        number = tir.indexmod(tir.indexdiv(row + rows - 1, rows), max(1, tiles_of_panel))
-        return tir.Cast("int64", depth * place_bytes + number * asking.share)
+        return tir.indexmod(tir.indexdiv(row + rows - 1, rows), max(1, tiles_of_panel))
 
     def body(ins: Any, outs: Any) -> tir.Stmt:
         ib = tir.ir_builder.create()
         ib.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(text))
-        strides = [tir.Cast("int64", each.strides[0]) for each in ins]
+        strides = [tir.Cast("int64", each.strides[0]) for each in ins[:2]]
         to = outs[0].access_ptr("rw" if is_part else "w")
-        pointers = [to, *(each.access_ptr("r") for each in ins)]
-        count = tir.const(depth, "int64")
-        ib.emit(tir.call_extern("int32", name, *pointers, *strides, count, ahead(ins[0])))
+        pointers = [to, ins[0].access_ptr("r"), ins[1].access_ptr("rw" if source_dtype else "r")]
+        pointers += [each.access_ptr("r") for each in ins[2:]]
+        count, number = tir.const(depth, "int64"), tile_number(ins[0])
+        # Bytes from the panel, or its source, to what the tile asks memory for first.
+        ahead = tir.Cast("int64", depth * place_bytes + number * asking.share)
+        arguments = *pointers, *strides, count, ahead
+        if source_dtype:
+            with ib.if_scope(number == 0):
+                ib.emit(tir.call_extern("int32", first.name, *arguments))
+            with ib.else_scope():
+                ib.emit(tir.call_extern("int32", name, *arguments))
+        else:
+            ib.emit(tir.call_extern("int32", name, *arguments))
         return ib.get()
 
     def parts(ins: Any, outs: Any) -> Any:
@@ -146,31 +189,34 @@ def tile_intrinsic(
             tensor.shape, tensor.dtype, tensor.op.name, strides=strides, offset_factor=1
         )
 
-    binds = {
-        left: bound(left, te.var("left_stride")),
-        right: bound(right, te.var("right_stride")),
-        result: bound(result, columns),
-    }
+    left, right, *source, result = tensors
+    binds = {each: bound(each, te.var(f"{each.op.name}_stride")) for each in (left, right)}
+    binds |= {each: bound(each, columns) for each in (*source, result)}
     return te.decl_tensor_intrin(result.op, parts, binds=binds)
 
 
 def _product(
-    shape: tuple[int, int, int], right_dtype: str, is_left_transposed: bool
-) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """Left matrix, right matrix, and what TVM looks for in its place: their product."""
+    shape: tuple[int, int, int], right_dtype: str, is_left_transposed: bool, source_dtype: str
+) -> tuple[te.Tensor, ...]:
+    """Left matrix, right matrix, its source if there is one, and what TVM looks for in its place:
+    the product."""
     rows, columns, depth = shape
     if right_dtype == PAIRS:
         return _pair_product(rows, columns, depth)
     left_shape = (depth, rows) if is_left_transposed else (rows, depth)
     left = te.placeholder(left_shape, _DTYPE, "left")
     right = te.placeholder((depth, columns), right_dtype, "right")
+    sources = [te.placeholder((depth, columns), source_dtype, "source")] if source_dtype else []
     at = te.reduce_axis((0, depth), "depth")
 
     def element(y: Any, x: Any) -> Any:
         factor = left[at, y] if is_left_transposed else left[y, at]
-        return te.sum(factor * widened(right[at, x], _DTYPE), axis=at)
+        weight = widened(right[at, x], _DTYPE)
+        for source in sources:
+            weight = widened_from(weight, source[at, x])
+        return te.sum(factor * weight, axis=at)
 
-    return left, right, te.compute((rows, columns), element, "tile")
+    return left, right, *sources, te.compute((rows, columns), element, "tile")
 
 
 def _pair_product(rows: int, columns: int, depth: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
@@ -194,9 +240,12 @@ class _Tile(NamedTuple):
     vectors: int
     lanes: int
     right_dtype: str
+    source_dtype: str
     is_left_transposed: bool
     adds: bool
     """To what the result is before."""
+    widens: bool = False
+    """Whether it fills the right matrix from its source."""
 
     @property
     def num_lefts(self) -> int:
@@ -244,14 +293,17 @@ def _zeros(tile: _Tile, result: tir.Buffer) -> tir.Stmt:
 
 
 def _text(tile: _Tile, asking: _Asking) -> str:
-    """(result, left, right, strides of both in elements, depth, bytes from right to what is asked
-    for) -> 0, in LLVM's language."""
+    """(result, left, right, its source if there is one, strides of the first two in elements,
+    depth, bytes from right or source to what is asked for) -> 0, in LLVM's language."""
     register, num_registers = _REGISTERS[tile.lanes * _ITEM_BYTES]
     right_bytes, right_type, _ = _LOADS[tile.right_dtype]
     numbers = 2 if tile.is_of_pairs else 1
     left_type = right_type if tile.is_of_pairs else "float"
+    source_type = _LOADS[tile.source_dtype][1] if tile.source_dtype else ""
+    source, asked = (f"{source_type}* %weights, ", "source") if source_type else ("", "right")
     lefts = tile.num_lefts
     changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth", "%asked"]
+    changed += ["%source"] * tile.widens
     constraints = [
         *["=&r"] * len(changed),
         *map(str, range(len(changed))),
@@ -263,13 +315,14 @@ def _text(tile: _Tile, asking: _Asking) -> str:
     lines = "".join(f"{_NEW_LINE}{each}" for each in _instructions(tile, asking))
     text = [
         f"define i32 @{tile.name}(float* %to, {left_type}* %from, {right_type}* %panel, "
-        "i64 %left_stride, i64 %right_stride, i64 %depth, i64 %ahead) noinline {",
+        f"{source}i64 %left_stride, i64 %right_stride, i64 %depth, i64 %ahead) noinline {{",
         "  %result = ptrtoint float* %to to i64",
         f"  %left = ptrtoint {left_type}* %from to i64",
         f"  %right = ptrtoint {right_type}* %panel to i64",
         f"  %row = mul i64 %left_stride, {_ITEM_BYTES // numbers}",
         f"  %line = mul i64 %right_stride, {right_bytes // numbers}",
-        "  %asked = add i64 %right, %ahead",
+        *[f"  %source = ptrtoint {source_type}* %weights to i64"][: bool(source_type)],
+        f"  %asked = add i64 %{asked}, %ahead",
     ]
     for index in range(lefts):
         text.append(f"  %offset{index} = mul i64 %row, {index * _GROUP}")
@@ -283,16 +336,18 @@ def _text(tile: _Tile, asking: _Asking) -> str:
 
 def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
     """Of operands: addresses of the left matrix, of the right one, the depth, the address that is
-    asked for; the same again, as they are at first; the address of the result, strides of both in
-    bytes."""
+    asked for, that of the source if it is widened; the same again, as they are at first; the
+    address of the result, strides of both in bytes."""
     rows, vectors, lanes, num_lefts = tile.rows, tile.vectors, tile.lanes, tile.num_lefts
     vector_bytes = lanes * _ITEM_BYTES
-    right_bytes, _, loads = _LOADS[tile.right_dtype]
     register, num_registers = _REGISTERS[vector_bytes]
     sums = rows * vectors
     lefts = [f"${index}" for index in range(num_lefts)]
-    right, count, asked_place = (f"${num_lefts + index}" for index in range(3))
-    result, left_stride, right_stride = (f"${2 * num_lefts + 6 + index}" for index in range(3))
+    right, count, asked_place, source = (f"${num_lefts + index}" for index in range(4))
+    changed = num_lefts + 3 + tile.widens
+    result, left_stride, right_stride = (f"${2 * changed + index}" for index in range(3))
+    loaded, loaded_dtype = (source, tile.source_dtype) if tile.widens else (right, tile.right_dtype)
+    loaded_bytes, _, loads = _LOADS[loaded_dtype]
 
     def held(index: int) -> str:
         return f"%{register}{index}"
@@ -310,11 +365,13 @@ def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
         lines += [f"vpxord {held(each)},{held(each)},{held(each)}" for each in range(16, sums)]
     lines.append("1:")
     for vector in range(vectors):
-        address = f"{lanes * right_bytes * vector}({right})"
+        address = f"{lanes * loaded_bytes * vector}({loaded})"
         lines += [each.format(address, held(sums + vector)) for each in loads]
-    place_bytes = vectors * lanes * right_bytes
+        if tile.widens:
+            lines.append(f"vmovups {held(sums + vector)},{vector_bytes * vector}({right})")
+    place_bytes = vectors * lanes * loaded_bytes
     for offset in range(0, place_bytes, _LINE_BYTES):
-        lines.append(f"prefetcht0 {_AHEAD * place_bytes + offset}({right})")
+        lines.append(f"prefetcht0 {_AHEAD * place_bytes + offset}({loaded})")
     for page in range(asking.pages):
         for offset in range(0, asking.bytes_, _LINE_BYTES):
             lines.append(f"prefetcht1 {page * asking.between_pages + offset}({asked_place})")
@@ -331,6 +388,7 @@ def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
     step = left_stride if tile.is_left_transposed else f"$${_ITEM_BYTES}"
     lines += [f"add {step},{left}" for left in lefts]
     lines += [f"add $${asking.bytes_},{asked_place}"] * (asking.bytes_ > 0)
+    lines += [f"add $${place_bytes},{source}"] * tile.widens
     lines += [f"add {right_stride},{right}", f"dec {count}", "jnz 1b"]
     lines += [f"vmovups {held(each)},{vector_bytes * each}({result})" for each in range(sums)]
     return [*lines, "vzeroupper"]

@@ -261,5 +261,7 @@ def top_k(call: OnnxCall) -> relay.expr.TupleWrapper:
 
 def round_to_bfloat16(call: OnnxCall) -> relay.Expr:
     """Convert our RoundToBFloat16: the nearest float32 whose lower half is zero, ties to even."""
-    rounded: relay.Expr = load_entry(_ROUNDED)(call.operand(0))
+    number = call.operand(0)
+    wide = number if call.dtype(0) == "float32" else relay.cast(number, "float32")
+    rounded: relay.Expr = load_entry(_ROUNDED)(wide)
     return rounded

@@ -52,7 +52,7 @@ from heteroplace.parts.onnx.converters.tensor_scatter import tensor_scatter
 from heteroplace.parts.onnx.converters.tf_idf import tf_idf_vectorizer
 from heteroplace.parts.onnx.converters.transposed import conv_transpose
 from heteroplace.parts.onnx.converters.windows import WINDOW_OPS, check_windows
-from heteroplace.parts.onnx.prepare.onnx_bfloat16 import ROUND
+from heteroplace.parts.onnx.prepare.onnx_half_types import ROUND
 from heteroplace.parts.onnx.routers.onnx_choices import CHOOSE
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -10,19 +10,19 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from heteroplace.model.units import format_bytes
+from heteroplace.parts.onnx.prepare.onnx_half_types import HALF_TYPES
 from heteroplace.terminal import listed
 
-_NAMES: Mapping[int, str] = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 _MIN_ELEMENTS = 4096
 """Smaller ones are not told of."""
 _HOLDING = {"MatMul": 1, "Gemm": 1, "Gather": 0}
 """Ops whose weights are held in two bytes, and which operand that is."""
 _MOVING = frozenset(("Cast", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"))
 """Ops that keep the values of their first operand, and are done ahead."""
-_MAX_NAMES = 3
+_MAXHALF_TYPES = 3
 
 
 def describe_half_weights(model: ModelProto) -> list[str]:
@@ -36,9 +36,9 @@ def describe_half_weights(model: ModelProto) -> list[str]:
     names: dict[str, list[str]] = defaultdict(list)
     causes: dict[str, set[str]] = defaultdict(set)
     for name, data_type, count in _weights(model):
-        if data_type not in _NAMES or count < _MIN_ELEMENTS or name not in readers:
+        if data_type not in HALF_TYPES or count < _MIN_ELEMENTS or name not in readers:
             continue
-        kind = _NAMES[data_type]
+        kind = HALF_TYPES[data_type]
         others = _other_readers(name, readers)
         if others:
             widened[kind].append(2 * count)
@@ -54,7 +54,7 @@ def describe_half_weights(model: ModelProto) -> list[str]:
     for kind, sizes in widened.items():
         lines.append(
             f"{_amount(sizes, kind)} widened to float32, as {', '.join(sorted(causes[kind]))} "
-            f"read them: {listed(names[kind], at_most=_MAX_NAMES)}"
+            f"read them: {listed(names[kind], at_most=_MAXHALF_TYPES)}"
         )
     return lines
 

@@ -18,7 +18,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
-from heteroplace.parts.onnx.prepare.onnx_bfloat16 import widen_bfloat16
+from heteroplace.parts.onnx.prepare.onnx_half_types import round_bfloat16
 from heteroplace.terminal import printable
 
 IMPORTER_OPSET = 17
@@ -235,7 +235,7 @@ def stamp_opset(model: ModelProto) -> list[str]:
 
 _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
     tensor_constants,
-    widen_bfloat16,
+    round_bfloat16,
     drop_default_attributes,
     write_new_defaults,
     refuse_training_norms,

@@ -11,7 +11,6 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto, helper
 
 from heteroplace.errors import FrontendError
-from heteroplace.parts.onnx.prepare.onnx_bfloat16 import names_bfloat16
 from heteroplace.parts.onnx.prepare.onnx_control_flow import (
     BRANCHES,
     chosen_values,
@@ -29,8 +28,7 @@ def choose_branches(model: ModelProto) -> None:
     Raises
     ------
     FrontendError
-        The model computes in bfloat16, of which no rounding would be known behind a choice; or a
-        branch holds nodes that cannot be opened.
+        A branch holds nodes that cannot be opened.
     """
     graph = model.graph
     if not any(node.op_type == "If" for node in graph.node):
@@ -44,11 +42,6 @@ def choose_branches(model: ModelProto) -> None:
             continue
         if not is_choice(node):
             raise FrontendError(f"{describe_node(node)}: its branches are nested too deep")
-        if names_bfloat16(model):
-            raise FrontendError(
-                f"{describe_node(node)} is in a model of bfloat16, whose roundings are not known "
-                f"behind a branch. Convert the model to float32 or float16"
-            )
         operands = [name for branch in BRANCHES for name in chosen_values(node, branch)]
         name = node.name or node.output[0]
         nodes.append(helper.make_node(CHOOSE, [node.input[0], *operands], node.output, name=name))
