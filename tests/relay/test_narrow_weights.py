@@ -194,7 +194,11 @@ def half_model(kind: int, *, is_computed_in_half: bool) -> onnx.ModelProto:
 @pytest.mark.costly(9)
 @pytest.mark.parametrize(
     ("kind", "is_computed_in_half"),
-    [(kind, half) for kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for half in (False, True)],
+    [
+        (kind, half)
+        for kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+        for half in (False, True)
+    ],
 )
 def test_networks_hold_their_weights_in_two_bytes(
     kind: int, is_computed_in_half: bool, tmp_path: Path

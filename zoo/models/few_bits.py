@@ -1,8 +1,9 @@
-"""Layers of a decoder with weights of 4 or 8 bits, for one token, as ONNX models.
+"""Layers of a decoder with weights of 4, 8 or 32 bits, for one token, as ONNX models.
 
 The layers are those of Llama (Touvron et al., arXiv:2302.13971, section 2.2) without rotary
 positions: norms by root mean squares, attention to the tokens before, and a gated feed-forward
-network. Every product is a MatMulNBits, as onnxruntime's tools write it, with blocks of 32.
+network. Products with weights of few bits are MatMulNBits, as onnxruntime's tools write them, with
+blocks of 32; those of float32 are MatMul.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def decoder_layers(
         gated = graph.op("Mul", graph.op("Mul", gate, graph.op("Sigmoid", gate)), up)
         value = graph.op("Add", value, graph.product(f"{layer}.down", gated, inner, hidden))
     model = graph.model("decoder", (value, (1, hidden)))
-    model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
+    if bits in _SPREADS:
+        model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
     return model
 
 
@@ -65,12 +67,16 @@ class _FewBits(OnnxGraph):
 
     def product(self, name: str, value: str, depth: int, columns: int) -> str:
         """Add the product with weights whose sums are as large as what they are sums of."""
+        if self._bits not in _SPREADS:
+            weight = self.weight(f"{name}.weight", depth, columns, std=depth**-0.5)
+            result: str = self.op("MatMul", value, weight)
+            return result
         blocks = depth // _BLOCK
         shape = (columns, blocks, _BLOCK * self._bits // 8)
         words = self._numbers.integers(0, 256, shape, dtype=np.uint8)
         scales = self._numbers.uniform(0.8, 1.2, columns * blocks) / _SPREADS[self._bits]
         scales = (scales / depth**0.5).astype("float16").astype("float32")
-        result: str = self.op(
+        result = self.op(
             "MatMulNBits",
             value,
             self.initializer(f"{name}.weight", words),

@@ -129,7 +129,8 @@ def float16_cnn(seed: int = 0) -> onnx.ModelProto:
 def in_half(model: onnx.ModelProto, element_type: int) -> onnx.ModelProto:
     """Return a float32 model that computes in half precision, as converters write it.
 
-    Weights and constants are rounded. Inputs and outputs of float32 keep their types: each is cast.
+    Weights and constants are rounded, to infinity where they are too large. Inputs and outputs of
+    float32 keep their types: each is cast.
 
     Parameters
     ----------
@@ -143,7 +144,8 @@ def in_half(model: onnx.ModelProto, element_type: int) -> onnx.ModelProto:
         if tensor.data_type == FLOAT:
             array = onnx.numpy_helper.to_array(tensor)
             dtype = helper.tensor_dtype_to_np_dtype(element_type)
-            rounded = array.astype(dtype).tobytes()
+            with np.errstate(over="ignore"):
+                rounded = array.astype(dtype).tobytes()
             tensor.CopyFrom(
                 helper.make_tensor(tensor.name, element_type, array.shape, rounded, raw=True)
             )

@@ -29,6 +29,7 @@ from heteroplace.model.plan import Plan
 from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.registry import load_plugin
+from heteroplace.relay.half_precision import InFloat32, computes_in_float32
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.decisions import typical_capacity
 from heteroplace.solve import Problem, SolveOptions, solve_network
@@ -99,7 +100,8 @@ def prepare(
     params
         Weights to bind; None: they are bound already.
     cluster
-        Whose devices the annotations of `mod` name, if it has any.
+        Whose devices the annotations of `mod` name, if it has any. If these are CPUs, half
+        precision is computed in float32 (`relay/half_precision.py`).
     digest
         `Network.model_digest` where it is known.
 
@@ -111,6 +113,8 @@ def prepare(
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
     with (log or StageLog()).stage("prepare", "Optimising the network") as figures:
+        if cluster is not None and computes_in_float32(cluster):
+            mod = InFloat32()(mod)
         network = cut_network(mod, params, cluster=cluster, digest=digest)
         figures["tasks"] = len(network.graph.tasks)
     return network

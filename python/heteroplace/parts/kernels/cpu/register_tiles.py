@@ -147,9 +147,7 @@ def tile_intrinsic(
     name += f"_asks{asking.pages}x{asking.bytes_}x{depth}" * (asking.pages > 0)
     name += f"_of_{source_dtype}" * bool(source_dtype)
     vectors = columns // lanes
-    tile = _Tile(
-        name, rows, vectors, lanes, right_dtype, source_dtype, is_left_transposed, is_part
-    )
+    tile = _Tile(name, rows, vectors, lanes, right_dtype, source_dtype, is_left_transposed, is_part)
     first = tile._replace(name=f"{name}_widens", widens=True)
     text = "\n".join(_text(each, asking) for each in (tile, first)[: 1 + bool(source_dtype)])
 

@@ -7,7 +7,6 @@ All is computed in float32. CPUs' kernels hold in two bytes what they multiply b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 
 import numpy as np
 from onnx import ModelProto, NodeProto

@@ -69,7 +69,7 @@ def widen_half(model: ModelProto) -> list[str]:
             renamed[value.name] = _wide(value.name)
             before.append(_cast(value.name, renamed[value.name], _FLOAT))
     for value in graph.output:
-        data_type = value.type.tensor_type.elem_type
+        data_type = value.type.tensor_type.elem_type or kinds.get(value.name, 0)
         if data_type in HALF_TYPES and value.name not in renamed:
             renamed[value.name] = _wide(value.name)
             after.append(_cast(renamed[value.name], value.name, data_type))

@@ -189,14 +189,17 @@ class _Comparison:
         items = _parts_of_model(inputs, source)
         parts, references = self._outputs(items)
         tolerance = _tolerance(executable, source)
+        note = low = low_precision_text(executable.solution)
+        if low:
+            relative = min(tolerance.relative, self.max_error)
+            tolerance = replace(tolerance, relative=relative)
         difference, index = furthest_off(parts, references, tolerance)
-        if not difference.is_within and _half_types(source):
+        if not difference.is_within and not low and _half_types(source):
             # The importer may have dropped casts to 16 bits that the reference makes.
             relative = choose_tolerance(_half_types(source), ()).relative
             tolerance = replace(tolerance, relative=relative)
             difference, index = furthest_off(parts, references, tolerance)
         where = f"model {source.path or 'in memory'}" + (f", on {name}" if name else "")
-        note = low = low_precision_text(executable.solution)
         if low and not difference.is_within:
             tolerance = replace(tolerance, relative=self.max_error)
             difference, index = furthest_off(parts, references, tolerance)

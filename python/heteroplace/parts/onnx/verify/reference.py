@@ -12,9 +12,10 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from heteroplace.errors import FrontendError, VerificationError
+from heteroplace.parts.onnx.prepare.onnx_half_types import widen_half
 from heteroplace.parts.onnx.prepare.onnx_process import ModelRun, run_models
 from heteroplace.parts.onnx.prepare.onnx_source import OnnxSource
 
@@ -39,6 +40,9 @@ def reference_name() -> str:
 def run_source(source: OnnxSource, inputs: Values, flops: int) -> Values:
     """Run the model that a module came from; return its outputs in their order.
 
+    onnxruntime has few ops of bfloat16 for CPUs. Where it refuses a model with weights in bfloat16,
+    the model is run in float32.
+
     Parameters
     ----------
     flops
@@ -52,9 +56,16 @@ def run_source(source: OnnxSource, inputs: Values, flops: int) -> Values:
     # Not a copy: models are large.
     model = source.path if source.data is None else np.from_dlpack(source.data).data
     size = sum(Path(path).stat().st_size for path in source.digests)
-    return _only(
-        [ModelRun(model, inputs)], size + (0 if source.data is None else len(model)), flops
-    )
+    size += 0 if source.data is None else len(model)
+    try:
+        return _only([ModelRun(model, inputs)], size, flops)
+    except VerificationError:
+        weights = source.graph_only().graph.initializer
+        if all(tensor.data_type != TensorProto.BFLOAT16 for tensor in weights):
+            raise
+    wide = source.load()
+    widen_half(wide)
+    return run_model(wide, inputs, flops)
 
 
 def run_model(
