@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 import heteroplace
 from benchmarks.differences import relative_difference
 from benchmarks.row_table import row_table
 from benchmarks.run.comparison import call_timers, widest_cpu
+from heteroplace import frontend
 from heteroplace.lower.executable import Executable
 from heteroplace.measure.timed_runs import time_in_turns
 from heteroplace.model.cluster import Cluster
@@ -29,7 +31,6 @@ from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from zoo.models.catalogue import (
     SMALLEST,
-    Model,
     import_model,
     load_model,
     matching_names,
@@ -66,7 +67,7 @@ def _row(name: str, cluster: Cluster, say: Callable[[str], None]) -> dict[str, o
     executables = {}
     for each, network in models.items():
         say(f"compiling in {each}")
-        executables[each] = _compiled(import_model(each, network), cluster)
+        executables[each] = _compiled(network, cluster)
     ours = {each: Executor(executable) for each, executable in executables.items()}
     cores = cluster.devices[0].cores
     peers = {}
@@ -88,7 +89,7 @@ def _row(name: str, cluster: Cluster, say: Callable[[str], None]) -> dict[str, o
     for each, half in halves.items():
         row[f"{each}_to_float32"] = round(timed.ratio(each, "float32"), 3)
         say(f"compiling what {each} holds in float32")
-        wide = _compiled(import_model(each, widened(half)), cluster)
+        wide = _compiled(widened(half), cluster)
         with Executor(wide) as executor:
             row[f"{each}_difference"] = relative_difference(outputs[each], executor.run(inputs))
     for peer in peers.values():
@@ -103,9 +104,10 @@ def _in_both(array: np.ndarray) -> np.ndarray:
     return np.round(array * 64).clip(-127, 127).astype(np.float32) / 64
 
 
-def _compiled(model: Model, cluster: Cluster) -> Executable:
+def _compiled(model: onnx.ModelProto, cluster: Cluster) -> Executable:
+    imported = frontend.from_onnx(model)
     return heteroplace.compile(
-        model.mod, cluster, params=model.params, costs="estimate", verify="off"
+        imported.mod, cluster, params=imported.params, costs="estimate", verify="off"
     )
 
 

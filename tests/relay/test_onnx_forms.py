@@ -173,10 +173,9 @@ def test_shrink_of_half_precision_does_not_round_its_attributes() -> None:
         om.node("Shrink", "half", "less", bias=0.1, lambd=0.3),
         om.node("Cast", "less", "y", to=onnx.TensorProto.FLOAT),
     ]
-    model = om.make_model(nodes, {"x": [40, 50]}, ["y"])
-    inputs = om.random_inputs(model)
+    inputs = om.random_inputs(model := om.make_model(nodes, {"x": [40, 50]}, ["y"]))
     (found,) = om.run_imported(model, inputs)
-    half = inputs["x"].astype(np.float16).astype(np.float32)
+    half = inputs["x"].astype("float16").astype("float32")
     expected = np.where(np.abs(half) > 0.3, half - np.sign(half) * np.float32(0.1), 0)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 

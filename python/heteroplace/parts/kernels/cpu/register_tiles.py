@@ -148,34 +148,9 @@ def tile_intrinsic(
     name += f"_of_{source_dtype}" * bool(source_dtype)
     vectors = columns // lanes
     tile = _Tile(name, rows, vectors, lanes, right_dtype, source_dtype, is_left_transposed, is_part)
-    first = tile._replace(name=f"{name}_widens", widens=True)
-    text = "\n".join(_text(each, asking) for each in (tile, first)[: 1 + bool(source_dtype)])
-
-    def tile_number(left: Any) -> Any:
-        """Of those that read the same places of a panel."""
-        # The last tile may begin further back.
-        row = tir.indexdiv(left.elem_offset, left.strides[0])
-        return tir.indexmod(tir.indexdiv(row + rows - 1, rows), max(1, tiles_of_panel))
 
     def body(ins: Any, outs: Any) -> tir.Stmt:
-        ib = tir.ir_builder.create()
-        ib.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(text))
-        strides = [tir.Cast("int64", each.strides[0]) for each in ins[:2]]
-        to = outs[0].access_ptr("rw" if is_part else "w")
-        pointers = [to, ins[0].access_ptr("r"), ins[1].access_ptr("rw" if source_dtype else "r")]
-        pointers += [each.access_ptr("r") for each in ins[2:]]
-        count, number = tir.const(depth, "int64"), tile_number(ins[0])
-        # Bytes from the panel, or its source, to what the tile asks memory for first.
-        ahead = tir.Cast("int64", depth * place_bytes + number * asking.share)
-        arguments = *pointers, *strides, count, ahead
-        if source_dtype:
-            with ib.if_scope(number == 0):
-                ib.emit(tir.call_extern("int32", first.name, *arguments))
-            with ib.else_scope():
-                ib.emit(tir.call_extern("int32", name, *arguments))
-        else:
-            ib.emit(tir.call_extern("int32", name, *arguments))
-        return ib.get()
+        return _call(tile, asking, ins, outs, max(1, tiles_of_panel))
 
     def parts(ins: Any, outs: Any) -> Any:
         # All of it at once, what is done before the first part, and what a part does.
@@ -191,6 +166,39 @@ def tile_intrinsic(
     binds = {each: bound(each, te.var(f"{each.op.name}_stride")) for each in (left, right)}
     binds |= {each: bound(each, columns) for each in (*source, result)}
     return te.decl_tensor_intrin(result.op, parts, binds=binds)
+
+
+def _call(tile: _Tile, asking: _Asking, ins: Any, outs: Any, tiles_of_panel: int) -> tir.Stmt:
+    """What computes a tile: a call of its function, or of that which widens weights too."""
+    first = tile._replace(name=f"{tile.name}_widens", widens=True)
+    functions = (tile, first) if tile.source_dtype else (tile,)
+    text = "\n".join(_text(each, asking) for each in functions)
+    left, right, *source = ins
+    # Of the tiles that read the same places of a panel. The last one may begin further back.
+    row = tir.indexdiv(left.elem_offset, left.strides[0])
+    number = tir.indexmod(tir.indexdiv(row + tile.rows - 1, tile.rows), tiles_of_panel)
+    depth, columns = (int(extent) for extent in right.shape[:2])
+    # Bytes from the panel, or its source, to what the tile asks memory for first.
+    read_bytes = depth * columns * _LOADS[tile.source_dtype or tile.right_dtype][0]
+    arguments = [
+        outs[0].access_ptr("rw" if tile.adds else "w"),
+        left.access_ptr("r"),
+        right.access_ptr("rw" if source else "r"),
+        *(each.access_ptr("r") for each in source),
+        *(tir.Cast("int64", each.strides[0]) for each in (left, right)),
+        tir.const(depth, "int64"),
+        tir.Cast("int64", read_bytes + number * asking.share),
+    ]
+    ib = tir.ir_builder.create()
+    ib.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(text))
+    if source:
+        with ib.if_scope(number == 0):
+            ib.emit(tir.call_extern("int32", first.name, *arguments))
+        with ib.else_scope():
+            ib.emit(tir.call_extern("int32", tile.name, *arguments))
+    else:
+        ib.emit(tir.call_extern("int32", tile.name, *arguments))
+    return ib.get()
 
 
 def _product(
@@ -298,7 +306,7 @@ def _text(tile: _Tile, asking: _Asking) -> str:
     numbers = 2 if tile.is_of_pairs else 1
     left_type = right_type if tile.is_of_pairs else "float"
     source_type = _LOADS[tile.source_dtype][1] if tile.source_dtype else ""
-    source, asked = (f"{source_type}* %weights, ", "source") if source_type else ("", "right")
+    weights = f"{source_type}* %weights, " if source_type else ""
     lefts = tile.num_lefts
     changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth", "%asked"]
     changed += ["%source"] * tile.widens
@@ -313,14 +321,14 @@ def _text(tile: _Tile, asking: _Asking) -> str:
     lines = "".join(f"{_NEW_LINE}{each}" for each in _instructions(tile, asking))
     text = [
         f"define i32 @{tile.name}(float* %to, {left_type}* %from, {right_type}* %panel, "
-        f"{source}i64 %left_stride, i64 %right_stride, i64 %depth, i64 %ahead) noinline {{",
+        f"{weights}i64 %left_stride, i64 %right_stride, i64 %depth, i64 %ahead) noinline {{",
         "  %result = ptrtoint float* %to to i64",
         f"  %left = ptrtoint {left_type}* %from to i64",
         f"  %right = ptrtoint {right_type}* %panel to i64",
         f"  %row = mul i64 %left_stride, {_ITEM_BYTES // numbers}",
         f"  %line = mul i64 %right_stride, {right_bytes // numbers}",
         *[f"  %source = ptrtoint {source_type}* %weights to i64"][: bool(source_type)],
-        f"  %asked = add i64 %{asked}, %ahead",
+        f"  %asked = add i64 %{'source' if source_type else 'right'}, %ahead",
     ]
     for index in range(lefts):
         text.append(f"  %offset{index} = mul i64 %row, {index * _GROUP}")
