@@ -29,7 +29,6 @@ from heteroplace.model.plan import Plan
 from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.registry import load_plugin
-from heteroplace.relay.half_precision import InFloat32, computes_in_float32
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.decisions import typical_capacity
 from heteroplace.solve import Problem, SolveOptions, solve_network
@@ -38,6 +37,10 @@ from heteroplace.stage_log import StageLog
 if TYPE_CHECKING:
     from heteroplace.simulate.interference import Interference
 
+_HALF_TYPES = ("float16", "bfloat16")
+_COMPUTES_IN_FLOAT32 = "heteroplace.relay.half_precision:computes_in_float32"
+_IN_FLOAT32 = "heteroplace.relay.half_precision:InFloat32"
+"""Loaded for modules in half precision."""
 _MEASURE_INTERFERENCE = "heteroplace.measure.measured_interference:measure_interference"
 """Loaded when costs are measured."""
 
@@ -113,11 +116,20 @@ def prepare(
         Its annotations contradict each other, or name devices that the cluster does not have.
     """
     with (log or StageLog()).stage("prepare", "Optimising the network") as figures:
-        if cluster is not None and computes_in_float32(cluster):
-            mod = InFloat32()(mod)
+        if cluster is not None:
+            mod = _in_float32(mod, cluster)
         network = cut_network(mod, params, cluster=cluster, digest=digest)
         figures["tasks"] = len(network.graph.tasks)
     return network
+
+
+def _in_float32(mod: tvm.IRModule, cluster: Cluster) -> tvm.IRModule:
+    """Return a module that computes in float32 what no device computes in half precision."""
+    mod = tvm.relay.transform.InferType()(mod)
+    dtypes = set(map(str, tvm.relay.analysis.all_dtypes(mod["main"])))
+    if dtypes.isdisjoint(_HALF_TYPES) or not load_entry(_COMPUTES_IN_FLOAT32)(cluster):
+        return mod
+    return load_entry(_IN_FLOAT32)()(mod)
 
 
 def compile(
