@@ -40,7 +40,7 @@ from zoo.models.few_bits import decoder_layers
 from zoo.models.low_precision import in_half, widened
 
 _DECODERS: Mapping[str, Mapping[str, int]] = {
-    "decoder": {"hidden": 2048, "inner": 5632, "layers": 4},
+    "decoder": {"hidden": 1024, "inner": 2816, "layers": 4},
     SMALLEST: {"hidden": 256, "inner": 256, "layers": 1},
 }
 _NETWORKS = ("bert_base", "gpt2", "decoder")
