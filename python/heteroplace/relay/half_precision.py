@@ -50,8 +50,8 @@ def computes_in_float32(cluster: Cluster) -> bool:
 
 
 def InFloat32() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
-    """Return the pass. Modules with control flow, annotations of devices, or functions or ops that
-    are not TVM's stay as they are."""
+    """Return the pass. Modules with control flow, annotations of devices, bits of computed halves,
+    or functions or ops that are not TVM's stay as they are."""
     return function_pass("InFloat32", _in_wide_arithmetic)
 
 
@@ -69,10 +69,17 @@ def _is_plain(node: relay.Expr) -> bool:
     if isinstance(node, relay.Call):
         name = op_name(node)
         is_own = name is None or name.startswith("heteroplace")
-        return not is_own and name not in _ANNOTATIONS
+        return not is_own and name not in _ANNOTATIONS and not _reads_computed_bits(node)
     if isinstance(node, relay.Var):
         return isinstance(node.checked_type, relay.TensorType)
     return isinstance(node, relay.Constant | relay.Tuple | relay.TupleGetItem | tvm.ir.Op)
+
+
+def _reads_computed_bits(call: relay.Call) -> bool:
+    """Tell whether a call reads the bits of a half that is no input and no constant."""
+    if op_name(call) != _READS_BITS or not _half_of(call.args[0]):
+        return False
+    return not isinstance(call.args[0], relay.Var | relay.Constant)
 
 
 def _rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
@@ -83,10 +90,9 @@ def _rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
     if op_name(old) in _CASTS:
         return _cast(old, new)
     if op_name(old) == _READS_BITS:
-        read, result = _half_of(old.args[0]), _half_of(old)
-        operand = _cast_to(new.args[0], read, old.span) if read else new.args[0]
+        operand = old.args[0] if _half_of(old.args[0]) else new.args[0]
         bits = relay.Call(new.op, [operand], old.attrs, [], old.span)
-        return _in_float32(bits, result, old.span)
+        return _in_float32(bits, _half_of(old), old.span)
     attrs = _wide_attrs(old.attrs)
     if attrs is old.attrs:
         return new

@@ -1,9 +1,7 @@
 """An ONNX model -> the same in MNN, another runtime: a converted file, and calls of it.
 
-    python -m heteroplace.parts.onnx.mnn_model FOLDER MODE OUTPUT...
-
-converts `model.onnx` in a folder and runs it once on `inputs.npz`. That is a process of its own,
-because MNN ends the process on some models. Not by `MNN.tools.mnnconvert`, whose import installs a
+As a program, this file converts `model.onnx` in a folder and runs it once on `inputs.npz`, because
+MNN ends the process on some models. `MNN.tools.mnnconvert` is not used: to import it installs a
 package and reports each use to MNN's makers.
 """
 

@@ -70,7 +70,8 @@ class _Divider:
             return divided
         if is_op_call(old, "clip"):
             limits = (float(each) / step for each in (old.attrs.a_min, old.attrs.a_max))
-            return relay.clip(divided, *limits)
+            clip = relay.clip(divided, *limits)
+            return relay.Call(clip.op, clip.args, clip.attrs, clip.type_args, new.span)
         if op_name(old) in _UNSCALED:
             return _with_operands(new, [divided])
         addend = self._over(new.args[1], step)

@@ -26,6 +26,8 @@ _STATUS = {_OPTIMAL: OPTIMAL, _LIMIT: LIMIT, _INFEASIBLE: INFEASIBLE}
 _FACTORS = (1.0, 2.0, 7.0)
 """Of the objective, tried in turn while HiGHS ends in an error of its own (a solution that is off
 by its tolerance is rounded and then refused); another factor avoids it."""
+_SECOND_FACTOR = 3.0
+"""Of the objective in the solve that confirms the first one."""
 _NODES_UP = "Solution limit reached"
 """What HiGHS says when the limit of nodes came before any solution; scipy knows no status for it,
 and gives no bound."""
@@ -105,9 +107,19 @@ class _Call:
             result = self._solve(factor, deadline - time.perf_counter())
             if result.status != _GAVE_UP or _is_out_of_nodes(result):
                 break
-        if result.mip_dual_bound is not None:
-            result.mip_dual_bound /= factor
-        return result
+        left_s = deadline - time.perf_counter()
+        if result.status not in (_OPTIMAL, _INFEASIBLE) or left_s < _MIN_S:
+            return result
+        # HiGHS 1.12 loses solutions now and then, so that what it calls the best is not. In another
+        # scale it searches in another order.
+        other = self._solve(_SECOND_FACTOR * factor, left_s)
+        is_better = other.status == _OPTIMAL and (
+            result.status == _INFEASIBLE or self._cost(other) < self._cost(result)
+        )
+        return other if is_better else result
+
+    def _cost(self, result: Any) -> float:
+        return float(np.dot(self._program.cost, result.x))
 
     def _solve(self, factor: float, time_limit_s: float) -> Any:
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -122,10 +134,13 @@ class _Call:
         }
         if self._limits.node_limit is not None:
             options["node_limit"] = self._limits.node_limit
-        return milp(
+        result = milp(
             factor * np.array(program.cost),
             integrality=np.array(program.is_integer, dtype=np.int64),
             bounds=Bounds(np.array(program.lower), np.array(program.upper)),
             constraints=LinearConstraint(program.matrix(), program.row_lower, program.row_upper),
             options=options,
         )
+        if result.mip_dual_bound is not None:
+            result.mip_dual_bound /= factor
+        return result
