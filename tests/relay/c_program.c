@@ -27,6 +27,7 @@ static void expect(heteroplace_status status) {
 static void tell(const char* what, heteroplace_status status) {
   printf("%s: %s: %s\n", what, heteroplace_status_name(status),
          status == HETEROPLACE_OK ? "" : heteroplace_last_error());
+  fflush(stdout); /* a launcher may end this process */
 }
 
 static void load(const char* path, const char* tvm_library, int max_in_flight) {
@@ -279,14 +280,13 @@ static void cancel_on_ranks(const char* path) {
   expect(heteroplace_is_feeding(model, &is_feeding));
   if (!is_feeding) {
     const struct timespec long_enough = {20, 0}; /* the launcher ends all with the first one */
-    if (heteroplace_serve(model) == HETEROPLACE_FAILED) nanosleep(&long_enough, NULL);
+    if (heteroplace_serve(model) != HETEROPLACE_OK) nanosleep(&long_enough, NULL);
     return;
   }
   heteroplace_tensor x = {.struct_size = sizeof x};
   expect(heteroplace_describe_input(model, 0, &x));
   heteroplace_request* request = cancelled_request(&x);
   tell("once more", heteroplace_submit(request));
-  fflush(stdout);
   expect(heteroplace_close(request));
   heteroplace_unload(model);
 }
