@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_models as om
 import pytest
 import tvm
 import tvm.contrib.graph_executor
 from relay_models import cpu_cluster, random_costs, var
-from tvm import relay, te
+from tvm import relay, te, tir
 
 import heteroplace as hp
 from heteroplace.parts.kernels.cpu.bounded_bytes import (
@@ -21,6 +22,7 @@ from heteroplace.parts.kernels.rewrites.bounded_steps import with_bounded_steps
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.relay.expressions import is_op_call, post_order
 from heteroplace.relay.targets import multiplies_integers
+from heteroplace.tir.keep_nan import hidden
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.relay
@@ -135,6 +137,38 @@ def test_bytes_are_those_of_numpy(width: int, zero: int) -> None:
     np.testing.assert_array_equal(result.numpy(), expected.astype("uint8"))
 
 
+def bytes_by_both_kernels(model: onnx.ModelProto, x: np.ndarray) -> list[np.ndarray]:
+    """The output of a model by our kernels and by TVM's own."""
+    imported = from_onnx(model, simplify=False)
+    results = []
+    for options in ({}, {"kernels": "tvm"}):
+        with tvm.transform.PassContext(opt_level=3):
+            executable = hp.build(
+                imported.mod, cpu_cluster(), imported.params, costs=random_costs, **options
+            )
+        (output,) = hp.Executor(executable).run(x=x)
+        results.append(np.copy(output))
+    return results
+
+
+def test_bytes_of_numbers_that_may_be_large_are_not_packed() -> None:
+    """`rounded_bytes` makes nearly the same form of them, which needs its clip."""
+    x = te.placeholder((2, 8, LANES), "float32", "x")
+    least, most = (tir.FloatImm("float32", SHIFT + each) for each in (0, 255))
+
+    def byte(*at: tir.Var) -> tir.PrimExpr:
+        shifted = x(*at) + tir.FloatImm("float32", SHIFT)
+        within = tir.Min(tir.Max(shifted, hidden(least)), hidden(most))
+        return tir.Cast("uint8", tir.reinterpret("int32", within))
+
+    y = te.compute(x.shape, byte, "y")
+    schedule = te.create_schedule(y.op)
+    schedule[y].unroll(y.op.axis[1])
+    schedule[y].vectorize(y.op.axis[2])
+    functions = tvm.lower(schedule, [x, y])
+    assert packed_bytes(functions).same_as(functions)
+
+
 @pytest.mark.costly(8)
 @pytest.mark.parametrize(("size", "zero"), [(14, 0), (9, 128), (6, 3)])
 def test_a_quantised_network_gives_the_same_bytes_by_tvms_kernels(size: int, zero: int) -> None:
@@ -157,15 +191,6 @@ def test_a_quantised_network_gives_the_same_bytes_by_tvms_kernels(size: int, zer
         om.node("QuantizeLinear", "e s z", "y"),
     ]
     x = random.integers(0, 256, (1, 16, size, size)).astype("uint8")
-    model = om.typed_model(nodes, {"x": x}, ["y"], weights)
-    imported = from_onnx(model, simplify=False)
-    results = []
-    for options in ({}, {"kernels": "tvm"}):
-        with tvm.transform.PassContext(opt_level=3):
-            executable = hp.build(
-                imported.mod, cpu_cluster(), imported.params, costs=random_costs, **options
-            )
-        (bytes_,) = hp.Executor(executable).run(x=x)
-        results.append(np.copy(bytes_))
-    assert len(np.unique(results[0])) > 100
-    np.testing.assert_array_equal(*results)
+    own, stock = bytes_by_both_kernels(om.typed_model(nodes, {"x": x}, ["y"], weights), x)
+    assert len(np.unique(own)) > 100
+    np.testing.assert_array_equal(own, stock)

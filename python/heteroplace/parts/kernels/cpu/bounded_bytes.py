@@ -1,7 +1,7 @@
 """Numbers that are known to be small, rounded to bytes: an op, and its vectors packed by fours.
 
-QuantizeLinear clips numbers before it rounds them, as a sum with M = 3 * 2^22 holds the whole
-number in its last bits only if the number is small. Here they are, so that no clip is needed: of
+QuantizeLinear clips numbers before it rounds them, because a sum with M = 3 * 2^22 holds the whole
+number in its last bits only if the number is small. Where all are small, no clip is needed: of
 
     bits(-(M + z) - x) = 0xCB400000 + round(x) + z            for an even z
 
@@ -20,14 +20,14 @@ from tvm import relay, te, tir
 from tvm.topi import tag
 
 from heteroplace.relay.expressions import static_shape
-from heteroplace.tir.keep_nan import hidden
+from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
+from heteroplace.tir.keep_nan import hidden, hidden_number
 from heteroplace.tir.lowered_functions import with_functions, without_names
 from heteroplace.tvm_bridge import add_relay_op
 
 BYTE_OP = "heteroplace_bounded_byte"
 """Clips round(x) + zero to 0 .. 255; x is known to be within +-`LARGEST`, and zero is even."""
 LARGEST = 2**15 - 2**8 - 2
-_SHIFT = 3 * 2**22
 _MAX_BYTE = 255
 _LANES, _TOGETHER = 16, 4
 _PACKED = "heteroplace_packed_bytes"
@@ -81,7 +81,8 @@ def _compute(attrs: Any, tensors: Any, _type: Any) -> list[te.Tensor]:
 
     def byte(*at: tir.Var) -> tir.PrimExpr:
         shift, most, least = (
-            tir.FloatImm("float32", -(_SHIFT + each)) for each in (int(attrs["zero"]), 0, _MAX_BYTE)
+            tir.FloatImm("float32", -(ROUNDING_SHIFT + each))
+            for each in (int(attrs["zero"]), 0, _MAX_BYTE)
         )
         # Hidden from `keep_nan`: sums of products of whole numbers are never NaN.
         within = tir.Min(tir.Max(shift - value(*at), hidden(least)), hidden(most))
@@ -166,7 +167,9 @@ def _is_of_bytes(statement: tir.Stmt | None) -> bool:
     bits = value.value if isinstance(value, tir.Cast) else None
     if not isinstance(bits, tir.Call) or bits.op.name != "tir.reinterpret":
         return False
-    return isinstance(bits.args[0], tir.Min)
+    # `rounded_bytes` clips to positive numbers, of which nothing says that they are small.
+    within = bits.args[0]
+    return isinstance(within, tir.Min) and hidden_number(within.b) == -ROUNDING_SHIFT
 
 
 def _follows(
