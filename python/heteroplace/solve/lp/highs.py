@@ -110,8 +110,8 @@ class _Call:
         left_s = deadline - time.perf_counter()
         if result.status not in (_OPTIMAL, _INFEASIBLE) or left_s < _MIN_S:
             return result
-        # HiGHS 1.12 loses solutions now and then, so that what it calls the best is not. In another
-        # scale it searches in another order.
+        # HiGHS 1.12 loses solutions at times, so its optimum may be wrong. With another factor it
+        # searches in another order.
         other = self._solve(_SECOND_FACTOR * factor, left_s)
         is_better = other.status == _OPTIMAL and (
             result.status == _INFEASIBLE or self._cost(other) < self._cost(result)
