@@ -3,7 +3,7 @@
 All cores compute one token. Each weight is read once, so memory sets the limit. The share is the
 bytes read per second (weights as they are held, keys and values) over what the same cores read per
 second from arrays that no cache holds. Ours runs with activations in float32, and with
-`precision="int8"`, which rounds them to 8 bits. onnxruntime does so with `accuracy_level` 1 and 4.
+`precision="int8"`, which rounds them to 8 bits. So does onnxruntime, with `accuracy_level` 1 and 4.
 """
 
 from __future__ import annotations

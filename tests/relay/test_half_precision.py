@@ -298,13 +298,13 @@ def test_ops_that_name_a_type_and_ops_that_read_bits() -> None:
         module([x], body), cpu_cluster(), costs=random_costs, solver="heft", verify="off"
     )
     with hp.Executor(executable) as executor:
-        found = [np.copy(each) for each in executor.run(x=values)]
-    np.testing.assert_array_equal(found[0].view(np.float16), values + np.float16(1))
-    np.testing.assert_array_equal(found[1], [1, np.inf])
-    np.testing.assert_array_equal(found[2], [1, -2, 0, 3])
-    np.testing.assert_array_equal(found[3], values.astype(np.float32))
+        outputs = [np.copy(each) for each in executor.run(x=values)]
+    np.testing.assert_array_equal(outputs[0].view(np.float16), values + np.float16(1))
+    np.testing.assert_array_equal(outputs[1], [1, np.inf])
+    np.testing.assert_array_equal(outputs[2], [1, -2, 0, 3])
+    np.testing.assert_array_equal(outputs[3], values.astype(np.float32))
     third = np.float32(np.float16(1 / 3)) * np.float32(3)
-    np.testing.assert_array_equal(found[4], np.float16(third))
+    np.testing.assert_array_equal(outputs[4], np.float16(third))
 
 
 def test_where_half_precision_stays() -> None:

@@ -205,12 +205,12 @@ def test_networks_hold_their_weights_in_two_bytes(
 ) -> None:
     imported = hp.frontend.from_onnx(half_model(kind, is_computed_in_half=is_computed_in_half))
     name = "float16" if kind == TensorProto.FLOAT16 else "bfloat16"
-    told = [line for line in imported.report if f" {name} (" in line]
-    assert len(told) == 2
+    lines = [line for line in imported.report if f" {name} (" in line]
+    assert len(lines) == 2
     computed = [line for line in imported.report if f"values of {name} are computed" in line]
     assert len(computed) == is_computed_in_half
-    assert told[0].startswith(f"3 {name} (") and "in two bytes" in told[0]
-    assert "widened to float32, as Conv read them: filter" in told[1]
+    assert lines[0].startswith(f"3 {name} (") and "in two bytes" in lines[0]
+    assert "widened to float32, as Conv read them: filter" in lines[1]
     ids = np.array([0, 5, 199, 7, 7, 1, 3])
     outputs, sizes = {}, {}
     for kernels in ("auto", "tvm", "best"):
@@ -229,7 +229,8 @@ def test_networks_hold_their_weights_in_two_bytes(
         sizes[kernels] = {each.name: each.weight_bytes for each in tasks if each.weight_bytes > 999}
         executable.export_library(tmp_path / kernels)
     largest = np.abs(outputs["tvm"]).max()
-    bound = 8e-3 if is_computed_in_half else 1e-5  # a step of bfloat16
+    steps = {TensorProto.FLOAT16: 2e-3, TensorProto.BFLOAT16: 8e-3}
+    bound = steps[kind] if is_computed_in_half else 1e-5
     assert np.abs(outputs["auto"] - outputs["tvm"]).max() <= bound * largest
     held = sorted(sizes["auto"].values())
     assert held[-1] == 4 * 16 * 16 * 49

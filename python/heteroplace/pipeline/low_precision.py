@@ -15,14 +15,14 @@ def low_precision_text(solution: Solution) -> str:
     used = set(solution.devices_used)
     devices = [device for device in solution.cluster.devices if device.name in used]
     clauses = []
-    for has_it, verb, rest in (
-        (has_bfloat16_kernels, "multipl", "in bfloat16"),
-        (has_int8_activations, "multipl", "activations of 8 bits by weights of 4 and 8 bits"),
+    for has_kernels, what in (
+        (has_bfloat16_kernels, "in bfloat16"),
+        (has_int8_activations, "activations of 8 bits by weights of 4 and 8 bits"),
     ):
-        names = [device.name for device in devices if has_it(device_target(device))]
+        names = [device.name for device in devices if has_kernels(device_target(device))]
         if names:
-            ending = "ies" if len(names) == 1 else "y"
-            clauses.append(f"{' and '.join(names)} {verb}{ending} {rest}")
+            verb = "multiplies" if len(names) == 1 else "multiply"
+            clauses.append(f"{' and '.join(names)} {verb} {what}")
     return " and ".join(clauses)
 
 

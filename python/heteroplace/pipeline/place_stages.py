@@ -55,7 +55,7 @@ _HERE = "heteroplace.pipeline.place_stages"
 PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage("check", "Refuse contradictory options and unreachable devices.", f"{_HERE}:check"),
     Stage("read", "Read the saved plan, the costs and the example inputs.", f"{_HERE}:read"),
-    Stage("limit", "Apply max_memory, kernels='tvm' and precision='bf16'.", f"{_HERE}:limit"),
+    Stage("limit", "Apply max_memory, kernels='tvm' and precision.", f"{_HERE}:limit"),
     Stage("prepare", "Optimise the network and cut it into tasks.", f"{_HERE}:prepare"),
     Stage(
         "verify-inputs",

@@ -14,7 +14,7 @@ The solution records the choice and its errors for each task (`PrecisionChoice`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -290,9 +290,9 @@ class _Trial:
         return None, reasons
 
     def _outputs_with(
-        self, executor: Executor, chosen: Iterable[int], num_inputs: int
+        self, executor: Executor, chosen: frozenset[int], num_inputs: int
     ) -> list[np.ndarray]:
-        on = [task in set(chosen) for task in self._tasks]
+        on = [task in chosen for task in self._tasks]
         return _outputs(executor, [switched(each, on) for each in self._inputs[:num_inputs]])
 
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 import tvm
 from tvm import tir
 
+from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
 from heteroplace.tir.keep_nan import hidden, hidden_number
 from heteroplace.tir.lowered_functions import with_nodes
 
-_SHIFT = 3 * 2**22
 _WHOLE = (2**23, 2**24)
 """Between these floats of 32 bits are whole, and neighbours differ by 1."""
 _BYTE = "uint8"
@@ -49,7 +49,7 @@ def _replacement(cast: tir.Cast) -> tir.PrimExpr | None:
     offset = _number(steps.b) if isinstance(steps, tir.Add) else None
     if offset is not None:
         steps, zero = steps.a, offset
-    if not isinstance(steps, tir.Sub) or _number(steps.b) != _SHIFT:
+    if not isinstance(steps, tir.Sub) or _number(steps.b) != ROUNDING_SHIFT:
         return None
     within = _clipped(steps.a)
     if within is None or not _can_be_read(within, zero):
@@ -57,7 +57,7 @@ def _replacement(cast: tir.Cast) -> tir.PrimExpr | None:
     value, kind = within[0], tvm.DataType(cast.value.dtype)
     if zero == 0 and _is_relu(value.a):
         value = tir.Add(value.a.a, value.b)
-    least, most = (_constant(_SHIFT + each - zero, kind) for each in (0, _MAX_BYTE))
+    least, most = (_constant(ROUNDING_SHIFT + each - zero, kind) for each in (0, _MAX_BYTE))
     # In this order, and hidden from `keep_nan`: a NaN is not above the least.
     within_byte = tir.Min(tir.Max(value, hidden(least)), hidden(most))
     whole = str(kind).replace("float32", "int32")
@@ -70,9 +70,9 @@ def _replacement(cast: tir.Cast) -> tir.PrimExpr | None:
 def _can_be_read(within: tuple[tir.PrimExpr, float, float], zero: float) -> bool:
     """Tell whether a clipped sum with the shift is a whole number, and what is read is within."""
     value, least, most = within
-    is_shifted = isinstance(value, tir.Add) and _number(value.b) == _SHIFT
+    is_shifted = isinstance(value, tir.Add) and _number(value.b) == ROUNDING_SHIFT
     is_whole = _WHOLE[0] <= least and most < _WHOLE[1]
-    is_wide = least <= _SHIFT - zero and _SHIFT + _MAX_BYTE - zero <= most
+    is_wide = least <= ROUNDING_SHIFT - zero and ROUNDING_SHIFT + _MAX_BYTE - zero <= most
     return is_shifted and is_whole and is_wide and zero == int(zero)
 
 

@@ -255,6 +255,14 @@ def constant_value(expr: Any) -> Any:
     return expr.data.numpy()
 
 
+def constant_scalar(expr: Any) -> float | None:
+    """Return the number that a constant of one element holds; None: it is no such constant."""
+    if not is_constant(expr) or isinstance(expr, relay.Tuple):
+        return None
+    value = constant_value(expr)
+    return float(value.reshape(())) if value.size == 1 else None
+
+
 def _is_closed(function: Any) -> bool:
     attrs = function.attrs
     return attrs is not None and any(name in attrs for name in _CLOSED_ATTRS)

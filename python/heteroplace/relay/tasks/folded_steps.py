@@ -17,10 +17,16 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expressions import function_pass, is_op_call, op_name, post_order, rebuilt
-from heteroplace.relay.tasks.fold import ConstantFolder, children, constant_value, is_constant
+from heteroplace.relay.tasks.fold import (
+    ConstantFolder,
+    children,
+    constant_scalar,
+    constant_value,
+)
 
-_ROUNDING = 3 * 2**22
-"""QuantizeLinear rounds by a sum with it (`parts/onnx/converters/quantized/quantized.py`)."""
+ROUNDING_SHIFT = 3 * 2**22
+"""Floats of 32 bits near it are whole numbers, so a sum with it is rounded, half to even.
+QuantizeLinear is imported as such a sum (`parts/onnx/converters/quantized/quantized.py`)."""
 _UNSCALED = ("nn.relu", "reshape", "nn.batch_flatten")
 _WITH_CONSTANT = ("add", "subtract", "nn.bias_add")
 
@@ -47,7 +53,7 @@ class _Divider:
     def rewritten(self, old: relay.Call, new: relay.Call) -> relay.Expr:
         """Return a rounding sum whose division is in a constant; `new` where that cannot be."""
         quotient, shift = new.args
-        if not is_op_call(quotient, "divide") or self._scalar(shift) != _ROUNDING:
+        if not is_op_call(quotient, "divide") or self._scalar(shift) != ROUNDING_SHIFT:
             return new
         step = self._scalar(quotient.args[1])
         if step is None or not 0 < step < np.inf or self._uses[old.args[0]] != 1:
@@ -90,11 +96,7 @@ class _Divider:
         return relay.const(quotient) if bool(is_normal.all()) else None
 
     def _scalar(self, expr: relay.Expr) -> float | None:
-        folded = self._folder.fold(expr)
-        if not is_constant(folded) or isinstance(folded, relay.Tuple):
-            return None
-        value = constant_value(folded)
-        return float(value.reshape(())) if value.size == 1 else None
+        return constant_scalar(self._folder.fold(expr))
 
 
 def _is_of_integers(value: relay.Expr) -> bool:

@@ -29,7 +29,7 @@ from heteroplace.relay.expressions import (
     static_shape,
 )
 from heteroplace.relay.ranges.interval import of_dtype
-from heteroplace.relay.tasks.fold import ConstantFolder, constant_value, is_constant
+from heteroplace.relay.tasks.fold import ConstantFolder, constant_scalar, constant_value
 from heteroplace.relay.tasks.spans import with_span
 
 _FLOAT, _SUM, _BYTES = "float32", "int32", ("int8", "uint8")
@@ -110,11 +110,7 @@ class _Rewriter:
         return _Whole(values, int(zero), scale, dtype == "int8")
 
     def _scalar(self, expr: relay.Expr) -> float | None:
-        folded = self._folder.fold(expr)
-        if not is_constant(folded) or isinstance(folded, relay.Tuple):
-            return None
-        value = constant_value(folded)
-        return float(value.reshape(())) if value.size == 1 else None
+        return constant_scalar(self._folder.fold(expr))
 
     def _weight(self, expr: relay.Expr) -> _Weight | None:
         while is_op_call(expr, "cast") and _is_float(expr):

@@ -39,8 +39,8 @@ _MIN_PARTS = 8
 """Into which rows are cut that are padded at a time, for several cores."""
 _MIN_ROWS = 5
 """Of such a part; those around it are padded for it too."""
-
 _MIN_HALVED_ROWS = 14
+"""Of a map that is made in halves."""
 
 
 class Tile(NamedTuple):
@@ -87,12 +87,12 @@ def conv_tile(blocks: int, height: int, width: int, registers: int) -> Tile:
 
 
 def row_parts(rows: int) -> int:
-    """Return in how many parts the rows of a map are made, one after the other: 1 or 2.
+    """Return into how many parts the rows of a map are divided, 1 or 2.
 
-    Two cores take a half each, of all channels. The next layer finds most of it in their own
-    caches: `mobilenet_int8` took 0.91 of the time on two cores (Intel Xeon, family 6, model 207).
-    Of small maps filters are more than the map, and each core reads those of its channels alone.
-    So it is with filters of float32: two float networks took 1.1 to 1.2 of the time with halves.
+    Each of two cores computes one half, for all channels. In the next layer it reads mostly what is
+    in its own cache: `mobilenet_int8` took 0.91 of the time (Intel Xeon, family 6, model 207). For
+    small maps, filters are larger than the map, and cores divide the channels instead. The same
+    holds for float32: with halves, two networks took 1.1 to 1.2 times as long.
     """
     return 2 if rows >= _MIN_HALVED_ROWS and rows % 2 == 0 else 1
 

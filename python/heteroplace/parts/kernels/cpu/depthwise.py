@@ -23,7 +23,8 @@ from tvm import te, tir
 from heteroplace.parts.kernels.cpu.conv_tiles import row_parts
 from heteroplace.parts.kernels.cpu.fused_schedules import largest_divisor, schedule_by_tag
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
-from heteroplace.parts.kernels.cpu.row_products import LANES, RowTile, row_products, row_tile
+from heteroplace.parts.kernels.cpu.row_products import RowTile, row_products, row_tile
+from heteroplace.parts.kernels.cpu.vnni import LANES
 from heteroplace.relay.targets import multiplies_integers
 
 _TAG = "depthwise_conv2d_NCHWc"
@@ -47,8 +48,8 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
     data, _ = conv.op.input_tensors
     is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
     batch, blocks, height, width, _ = shape_of(conv)
-    steps = _steps(conv, data) if _multiplies_bytes(conv) else None
-    tile = _tile(conv, steps) if steps else None
+    by_bytes = _byte_tile(conv, data) if _multiplies_bytes(conv) else None
+    tile = by_bytes and by_bytes.tile
     together, most = tile.columns if tile else 1, _MAX_COLUMNS[vector_registers()]
     columns = together * largest_divisor(width // together, most // together)
     if tile and not is_padded:  # a tile reads behind the last column
@@ -79,23 +80,20 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
         *_, row, _, copied = stage.op.axis
         stage.compute_at(whole, part)
         stage.vectorize(copied)
-    if tile and steps:
-        taps = int(conv.op.reduce_axis[1].dom.extent)
-        last = (width - tile.columns) * steps.stride + (taps - tile.taps) * steps.dilation
-        stage.storage_align(row, max(last + tile.reads, shape_of(data)[3]) * LANES, 0)
+    if by_bytes:
+        stage.storage_align(row, max(by_bytes.width, shape_of(data)[3]) * LANES, 0)
 
 
-class _Steps(NamedTuple):
-    """Columns of the map between what is read."""
+class _ByteTile(NamedTuple):
+    """How sums of bytes are made."""
 
-    stride: int
-    """For neighbouring sums."""
-    dilation: int
-    """For neighbouring elements of the filter."""
+    tile: RowTile
+    """Of a dilated filter, by one element of it."""
+    width: int
+    """Columns that are read of each row of the map."""
 
 
-def _steps(conv: te.Tensor, data: te.Tensor) -> _Steps:
-    """Return the steps of a convolution along a row."""
+def _byte_tile(conv: te.Tensor, data: te.Tensor) -> _ByteTile:
     columns: list[tir.PrimExpr] = []
 
     def visit(node: object) -> None:
@@ -105,14 +103,12 @@ def _steps(conv: te.Tensor, data: te.Tensor) -> _Steps:
     (total,) = conv.op.body
     tir.stmt_functor.post_order_visit(total.source[0], visit)
     variables = [conv.op.axis[3].var, conv.op.reduce_axis[1].var]
-    stride, dilation, _ = tvm.arith.detect_linear_equation(columns[0], variables)
-    return _Steps(int(stride), int(dilation))
-
-
-def _tile(conv: te.Tensor, steps: _Steps) -> RowTile:
-    """Return what sums are made at once: of a dilated filter by one element of it."""
-    taps = int(conv.op.reduce_axis[1].dom.extent) if steps.dilation == 1 else 1
-    return row_tile(int(conv.shape[3]), steps.stride, taps)
+    steps = tvm.arith.detect_linear_equation(columns[0], variables)
+    stride, dilation = int(steps[0]), int(steps[1])
+    width, taps = int(conv.shape[3]), int(conv.op.reduce_axis[1].dom.extent)
+    tile = row_tile(width, stride, taps if dilation == 1 else 1)
+    last = (width - tile.columns) * stride + (taps - tile.taps) * dilation
+    return _ByteTile(tile, last + tile.reads)
 
 
 def _schedule_lanes(stage: te.Stage) -> None:

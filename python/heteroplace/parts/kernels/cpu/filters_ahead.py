@@ -159,7 +159,7 @@ class _Asking:
             place = first + number
             return tir.indexmod(place, _PAGES) * in_page + tir.indexdiv(place, _PAGES)
 
-        return [_prefetch(filters.buffer, begin + line(n) * _LINE_ITEMS) for n in range(count)]
+        return [prefetch(filters.buffer, begin + line(n) * _LINE_ITEMS) for n in range(count)]
 
 
 def _fused_part(expression: tir.PrimExpr, variable: tir.Var) -> _Axis:
@@ -193,7 +193,9 @@ def _variables(expression: tir.PrimExpr) -> list[tir.Var]:
     return list(tir.analysis.undefined_vars(expression))
 
 
-def _prefetch(buffer: tir.Buffer, place: tir.PrimExpr) -> tir.Stmt:
+def prefetch(buffer: tir.Buffer, place: tir.PrimExpr) -> tir.Stmt:
+    """Return a statement that brings a line into the second cache. `place`: of one of its elements,
+    which may lie beyond the end of the buffer."""
     address = tir.address_of(tir.BufferLoad(buffer, [place]))
-    prefetch = tir.call_intrin("int32", "tir.prefetch", address, _TO_READ, _SECOND_CACHE, _OF_DATA)
-    return tir.Evaluate(prefetch)
+    call = tir.call_intrin("int32", "tir.prefetch", address, _TO_READ, _SECOND_CACHE, _OF_DATA)
+    return tir.Evaluate(call)

@@ -6,8 +6,8 @@ exact:
 
     sum over blocks of  step * scale * (sum of weight * number  -  zero * sum of number)
 
-An instruction (`vpdpbusd`) multiplies 64 weights. Of 4 bits a vector of words has two such vectors,
-in the lower and in the upper halves of its bytes.
+One instruction multiplies 64 weights (`vnni.py`). With weights of 4 bits, a vector of words holds
+two such vectors: in the lower and in the upper halves of its bytes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,17 @@ from typing import Any
 import tvm
 from tvm import te, tir
 
-BLOCK = 32
+from heteroplace.parts.kernels.cpu.vnni import BYTES, LANES, SUMS, add_products
+from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
+
+_BLOCK = 32
 """Places that have one step; 16 if the blocks of the weights are no multiples of 32."""
-LANES = 16
 _LARGEST = 127.0
-_INSTRUCTION = "llvm.x86.avx512.vpdpbusd.512"
-_NUM_OPERANDS = tir.const(3, "uint32")
-_BYTES = 4
-"""Products that the instruction adds to a sum."""
 
 
 def row_block(weights_block: int) -> int:
     """Return how many places of a row have one step."""
-    return BLOCK if weights_block % BLOCK == 0 else BLOCK // 2
+    return _BLOCK if weights_block % _BLOCK == 0 else _BLOCK // 2
 
 
 def rounded_rows(a: te.Tensor, block: int) -> list[te.Tensor]:
@@ -71,7 +69,7 @@ def depth_in_word(place: int, bits: int) -> int:
     ([0, 4, 1, 5, 2, 6, 3, 7], [0, 1, 2, 3])
     """
     halves = 8 // bits
-    return place // halves + place % halves * _BYTES
+    return place // halves + place % halves * BYTES
 
 
 def word_products(bits: int) -> tvm.tir.TensorIntrin:
@@ -91,8 +89,8 @@ def word_products(bits: int) -> tvm.tir.TensorIntrin:
     }
 
     def statements(ins: Any, outs: Any) -> tuple[tir.Stmt, ...]:
-        (packed, given), (to,) = ins, outs
-        zeros = tir.const(0, "int32x16")
+        (packed, digits), (to,) = ins, outs
+        zeros = tir.const(0, SUMS)
 
         def added(value: tir.PrimExpr) -> tir.Stmt:
             word = packed.vload(0, f"uint32x{LANES}")
@@ -102,18 +100,16 @@ def word_products(bits: int) -> tvm.tir.TensorIntrin:
                     shift = tir.Broadcast(tir.const(part * bits, "uint32"), LANES)
                     mask = tir.Broadcast(tir.const(0x0F0F0F0F, "uint32"), LANES)
                     operand = (word >> shift if part else word) & mask
-                four = tir.reinterpret("int32", given.vload(part * _BYTES, f"int8x{_BYTES}"))
-                operands = tir.reinterpret("int32x16", operand), tir.Broadcast(four, LANES)
-                value = tir.call_llvm_pure_intrin(
-                    "int32x16", _INSTRUCTION, _NUM_OPERANDS, value, *operands
-                )
+                four = tir.reinterpret("int32", digits.vload(part * BYTES, f"int8x{BYTES}"))
+                weights = tir.reinterpret(SUMS, operand)
+                value = add_products(value, weights, tir.Broadcast(four, LANES))
             builder = tir.ir_builder.create()
             builder.emit(to.vstore(0, value))
             return builder.get()
 
         builder = tir.ir_builder.create()
         builder.emit(to.vstore(0, zeros))
-        return added(zeros), builder.get(), added(to.vload(0, "int32x16"))
+        return added(zeros), builder.get(), added(to.vload(0, SUMS))
 
     return te.decl_tensor_intrin(
         sums.op, statements, binds=buffers, default_buffer_params={"offset_factor": 1}
@@ -122,7 +118,7 @@ def word_products(bits: int) -> tvm.tir.TensorIntrin:
 
 def weight_in_word(word: tir.PrimExpr, at: tir.PrimExpr, bits: int) -> tir.PrimExpr:
     """Return the number of a word that belongs to a place in depth, as int32."""
-    byte, half = tir.indexmod(at, _BYTES), tir.indexdiv(at, _BYTES)
+    byte, half = tir.indexmod(at, BYTES), tir.indexdiv(at, BYTES)
     shift = (byte * 8 + half * bits).astype("uint32")
     return ((word >> shift) & tir.const((1 << bits) - 1, "uint32")).astype("int32")
 
@@ -166,7 +162,7 @@ def _numbers(part: int) -> list[str]:
     """Whole numbers of a step. A sum with 3 * 2^22 has them in its last bits."""
     return [
         f"  %y{part} = fmul <16 x float> %x{part}, %scales",
-        f"  %z{part} = fadd <16 x float> %y{part}, {_splat('float', 12582912.0)}",
+        f"  %z{part} = fadd <16 x float> %y{part}, {_splat('float', float(ROUNDING_SHIFT))}",
         f"  %i{part} = bitcast <16 x float> %z{part} to <16 x i32>",
         f"  %k{part} = trunc <16 x i32> %i{part} to <16 x i8>",
         f"  %q{part} = getelementptr <16 x i8>, <16 x i8>* %to, i64 {part}",

@@ -23,7 +23,6 @@ from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
 from heteroplace.parts.kernels.cpu.int8_rows import (
-    LANES,
     depth_in_word,
     rounded_rows,
     row_block,
@@ -37,6 +36,7 @@ from heteroplace.parts.kernels.cpu.product_tiles import (
     vector_bytes,
     vector_registers,
 )
+from heteroplace.parts.kernels.cpu.vnni import LANES
 from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, widened
 from heteroplace.parts.kernels.rewrites.quantised_weights import Quantised
 from heteroplace.relay.expressions import static_shape

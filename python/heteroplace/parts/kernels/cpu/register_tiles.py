@@ -8,9 +8,9 @@ one before:
         the vectors of the panel into registers, and what comes later into the caches
         for each row: its element into all lanes of a register, times the vectors, onto its sums
 
-Weights in half precision (`narrow_weights`) are widened as they are loaded. Of several tiles of
-rows that read a panel, the first stores what it widened, in its shadow of sums, and the others load
-that: widening in each would take a quarter of the time.
+Weights in half precision (`narrow_weights`) are widened as they are loaded. If several tiles of
+rows read a panel, the first one stores the widened weights while it multiplies, and the others load
+these. Widening in each tile would take a quarter of the time.
 
 Weights that no cache holds come in pages, which the processor does not look beyond. So tiles that
 read a part of a panel ask memory for the next part, each for its share of it, in several places at
@@ -76,10 +76,9 @@ def most_rows(vectors: int, vector_bytes: int) -> int:
 
 
 def widened_from(element: tir.PrimExpr, source: tir.PrimExpr) -> tir.PrimExpr:
-    """Return an element of a panel that tiles widen, with the weight from which they do.
+    """Return an element of a panel that tiles widen, and the weight that it is made of.
 
-    A tile's function needs to know where both are. It takes the place of this expression, which is
-    in no kernel.
+    It tells TVM where both are. The function of a tile replaces it, so that no kernel calls it.
     """
     return tir.call_pure_extern(element.dtype, _WIDENED_FROM, element, source)
 
@@ -299,8 +298,9 @@ def _zeros(tile: _Tile, result: tir.Buffer) -> tir.Stmt:
 
 
 def _text(tile: _Tile, asking: _Asking) -> str:
-    """(result, left, right, its source if there is one, strides of the first two in elements,
-    depth, bytes from right or source to what is asked for) -> 0, in LLVM's language."""
+    """Return a function in LLVM's language: (result, left, right, its source if there is one,
+    strides of left and right in elements, depth, bytes from right or source to the first prefetch)
+    -> 0."""
     register, num_registers = _REGISTERS[tile.lanes * _ITEM_BYTES]
     right_bytes, right_type, _ = _LOADS[tile.right_dtype]
     numbers = 2 if tile.is_of_pairs else 1
@@ -341,9 +341,9 @@ def _text(tile: _Tile, asking: _Asking) -> str:
 
 
 def _instructions(tile: _Tile, asking: _Asking) -> list[str]:
-    """Of operands: addresses of the left matrix, of the right one, the depth, the address that is
-    asked for, that of the source if it is widened; the same again, as they are at first; the
-    address of the result, strides of both in bytes."""
+    """Return assembly for these operands: addresses of the left matrix and of the right one, the
+    depth, the address of the next prefetch, and the address of the source if it is widened; the
+    same again, with their first values; the address of the result, and both strides in bytes."""
     rows, vectors, lanes, num_lefts = tile.rows, tile.vectors, tile.lanes, tile.num_lefts
     vector_bytes = lanes * _ITEM_BYTES
     register, num_registers = _REGISTERS[vector_bytes]

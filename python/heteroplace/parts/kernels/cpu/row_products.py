@@ -2,9 +2,9 @@
 
     sums[column, lane] += data[column * stride + tap, lane] * weights[tap, lane]    for each tap
 
-The instruction (`vpdpbusd`) adds four products of 8 bits to each sum of 32 bits, exactly. Four
-columns of a block of 16 channels follow one another in memory, 64 bytes. Two shuffles bring the
-four columns of each channel side by side:
+One instruction adds four products of bytes to each sum (`vnni.py`). Four columns of a block of 16
+channels follow one another in memory, 64 bytes. Two shuffles bring the four columns of each channel
+side by side:
 
     c0 c1 .. c15 | c0 c1 .. c15 | c0 .. | c0 ..   ==>   c0 c0 c0 c0 | c1 c1 c1 c1 | ..
 
@@ -20,13 +20,8 @@ from typing import NamedTuple
 import tvm
 from tvm import te, tir
 
-LANES = 16
-"""Channels of a block, and sums of a vector."""
-_BYTES = 4
-"""Products that the instruction adds to a sum."""
-_INSTRUCTION = "llvm.x86.avx512.vpdpbusd.512"
-_NUM_OPERANDS = tir.const(3, "uint32")
-_SUMS = f"int32x{LANES}"
+from heteroplace.parts.kernels.cpu.vnni import BYTES, LANES, SUMS, add_products
+
 _BY_CHANNEL = "heteroplace_by_channel"
 _SHUFFLES = 2
 
@@ -44,17 +39,17 @@ class RowTile(NamedTuple):
     @property
     def reads(self) -> int:
         """Columns that are read, the last of which may be beyond those that are needed."""
-        return _BYTES * len(self.chunks)
+        return BYTES * len(self.chunks)
 
     @property
     def chunks(self) -> range:
         """The first column of each four that are read at once."""
-        return range(0, (self.columns - 1) * self.stride + self.taps, _BYTES)
+        return range(0, (self.columns - 1) * self.stride + self.taps, BYTES)
 
     def products(self, column: int) -> Sequence[tuple[int, int]]:
         """Of each instruction for a sum: which chunk it reads, and the tap of its first column."""
         taps = [(n, first - column * self.stride) for n, first in enumerate(self.chunks)]
-        return [(n, tap) for n, tap in taps if -_BYTES < tap < self.taps]
+        return [(n, tap) for n, tap in taps if -BYTES < tap < self.taps]
 
     @property
     def instructions(self) -> float:
@@ -71,7 +66,7 @@ def row_tile(width: int, stride: int, taps: int) -> RowTile:
     >>> [tuple(row_tile(112, *each)) for each in ((1, 3), (2, 3), (1, 5))]
     [(2, 1, 3), (1, 2, 3), (4, 1, 5)]
     """
-    fitting = [each for each in range(1, _BYTES + 1) if width % each == 0]
+    fitting = [each for each in range(1, BYTES + 1) if width % each == 0]
     tiles = [RowTile(columns, stride, taps) for columns in fitting]
     return min(tiles, key=lambda each: each.instructions)
 
@@ -111,7 +106,7 @@ def _statements(
     tile: RowTile, data: tir.Buffer, weights: tir.Buffer, sums: tir.Buffer
 ) -> tuple[tir.Stmt, ...]:
     """What computes the sums at once, sets them to 0, and adds to them."""
-    zeros = tir.const(0, _SUMS)
+    zeros = tir.const(0, SUMS)
 
     def added(is_first: bool) -> tir.Stmt:
         builder = tir.ir_builder.create()
@@ -121,10 +116,9 @@ def _statements(
             for first in tile.chunks
         ]
         for column in range(tile.columns):
-            value = zeros if is_first else sums.vload([column, 0], _SUMS)
+            value = zeros if is_first else sums.vload([column, 0], SUMS)
             for chunk, tap in tile.products(column):
-                operands = (value, chunks[chunk], _packed(weights, tile.taps, tap))
-                value = tir.call_llvm_pure_intrin(_SUMS, _INSTRUCTION, _NUM_OPERANDS, *operands)
+                value = add_products(value, chunks[chunk], _packed(weights, tile.taps, tap))
             builder.emit(sums.vstore([column, 0], value))
         return builder.get()
 
@@ -134,15 +128,15 @@ def _statements(
 
 def _by_channel(columns: tir.PrimExpr) -> tir.PrimExpr:
     """Four columns of LANES channels -> the four columns of each channel."""
-    return tir.call_pure_extern(_SUMS, _BY_CHANNEL, tir.reinterpret(_SUMS, columns))
+    return tir.call_pure_extern(SUMS, _BY_CHANNEL, tir.reinterpret(SUMS, columns))
 
 
 def _packed(weights: tir.Buffer, taps: int, first: int) -> tir.PrimExpr:
     """Four taps of each channel in a lane, zeros for those that the filter does not have."""
     value = None
-    for place in range(max(0, -first), min(_BYTES, taps - first)):
+    for place in range(max(0, -first), min(BYTES, taps - first)):
         tap = tir.reinterpret(f"uint8x{LANES}", weights.vload([first + place, 0, 0], "int8x16"))
-        byte = tap.astype(_SUMS) << tir.Broadcast(tir.const(8 * place, "int32"), LANES)
+        byte = tap.astype(SUMS) << tir.Broadcast(tir.const(8 * place, "int32"), LANES)
         value = byte if value is None else value | byte
     return value
 
@@ -152,8 +146,8 @@ def _vector(values: Sequence[int]) -> str:
 
 
 # LLVM would join two shuffles by constants into one, for which it has many instructions.
-_WORDS = _vector([lane % _BYTES * _BYTES + lane // _BYTES for lane in range(LANES)])
-_WITHIN = _vector([0x0C080400 + lane % _BYTES * 0x01010101 for lane in range(LANES)])
+_WORDS = _vector([lane % BYTES * BYTES + lane // BYTES for lane in range(LANES)])
+_WITHIN = _vector([0x0C080400 + lane % BYTES * 0x01010101 for lane in range(LANES)])
 _TEXT = f"""
 define linkonce_odr <16 x i32> @{_BY_CHANNEL}(<16 x i32> %x) alwaysinline nounwind readnone {{
   %words = call <16 x i32> asm "vpermd $2, $1, $0", "=v,v,v"

@@ -14,13 +14,12 @@ from __future__ import annotations
 import tvm
 from tvm import tir
 
+from heteroplace.parts.kernels.cpu.filters_ahead import prefetch
 from heteroplace.tir.lowered_functions import with_nodes
 
 _DISTANCE_BYTES = 24 * 1024
 """At 48 and 96 KiB kernels were as fast; at 12 KiB they took 1.2 times as long."""
 _DTYPE, _WORD_BYTES = "uint32", 4
-_TO_READ, _SECOND_CACHE, _OF_DATA = 0, 2, 1
-"""Arguments of LLVM's prefetch."""
 
 
 def words_ahead(functions: tvm.IRModule) -> tvm.IRModule:
@@ -54,7 +53,4 @@ def _with_prefetches(sequence: tir.SeqStmt) -> tir.Stmt | None:
 
 
 def _prefetch(load: tir.BufferLoad) -> tir.Stmt:
-    place = load.indices[-1].base + _DISTANCE_BYTES // _WORD_BYTES
-    address = tir.address_of(tir.BufferLoad(load.buffer, [place]))
-    prefetch = tir.call_intrin("int32", "tir.prefetch", address, _TO_READ, _SECOND_CACHE, _OF_DATA)
-    return tir.Evaluate(prefetch)
+    return prefetch(load.buffer, load.indices[-1].base + _DISTANCE_BYTES // _WORD_BYTES)

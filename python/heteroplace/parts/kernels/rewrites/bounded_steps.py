@@ -16,8 +16,9 @@ from tvm import relay
 
 from heteroplace.parts.kernels.cpu.bounded_bytes import LARGEST, bounded_bytes
 from heteroplace.relay.expressions import is_op_call, op_name, rebuilt, static_shape
+from heteroplace.relay.tasks.fold import constant_scalar
+from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
 
-_ROUNDING = 3 * 2**22
 _MAX_BYTE = 255
 _CONVOLUTIONS = {
     "nn.contrib_conv2d_NCHWc": (1, 2, 3, 4, 6),
@@ -66,17 +67,17 @@ def _quantised(cast: relay.Call) -> tuple[int, int] | None:
     if str(cast.attrs.dtype) != "uint8" or not _is_clip(value, 0, _MAX_BYTE):
         return None
     value, depth = value.args[0], depth + 1
-    offset = _scalar(value.args[1]) if is_op_call(value, "add") else None
+    offset = constant_scalar(value.args[1]) if is_op_call(value, "add") else None
     if offset is not None and not is_op_call(value.args[0], "clip"):
         value, depth, zero = value.args[0], depth + 1, offset
-    if not is_op_call(value, "subtract") or _scalar(value.args[1]) != _ROUNDING:
+    if not is_op_call(value, "subtract") or constant_scalar(value.args[1]) != ROUNDING_SHIFT:
         return None
     value, depth = value.args[0], depth + 1
     wide = _MAX_BYTE + abs(zero)
     if not (is_op_call(value, "clip") and _is_around(value, wide)):
         return None
     value, depth = value.args[0], depth + 1
-    is_shifted = is_op_call(value, "add") and _scalar(value.args[1]) == _ROUNDING
+    is_shifted = is_op_call(value, "add") and constant_scalar(value.args[1]) == ROUNDING_SHIFT
     is_even = zero in range(0, _MAX_BYTE + 1, 2)
     return (int(zero), depth + 1) if is_shifted and is_even else None
 
@@ -134,16 +135,12 @@ def _of_channels(value: relay.Expr, shape: tuple[int, ...]) -> np.ndarray | None
     return numbers.reshape(shape) if is_of_channels else None
 
 
-def _scalar(value: relay.Expr) -> float | None:
-    if not isinstance(value, relay.Constant) or value.data.numpy().size != 1:
-        return None
-    return float(value.data.numpy().reshape(()))
-
-
 def _is_clip(value: relay.Expr, least: float, most: float) -> bool:
     return is_op_call(value, "clip") and (value.attrs.a_min, value.attrs.a_max) == (least, most)
 
 
 def _is_around(clip: relay.Call, wide: float) -> bool:
     """Tell whether a clip leaves all numbers that are within `wide` of the shift."""
-    return bool(clip.attrs.a_min <= _ROUNDING - wide and _ROUNDING + wide <= clip.attrs.a_max)
+    return bool(
+        clip.attrs.a_min <= ROUNDING_SHIFT - wide and ROUNDING_SHIFT + wide <= clip.attrs.a_max
+    )

@@ -21,7 +21,7 @@ _HOLDING = {"MatMul": 1, "Gemm": 1, "Gather": 0}
 """Ops whose weights are held in two bytes, and which operand that is."""
 _MOVING = frozenset(("Cast", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"))
 """Ops that keep the values of their first operand, and are done ahead."""
-_MAXHALF_TYPES = 3
+_MAX_NAMES = 3
 
 
 def describe_half_weights(model: ModelProto) -> list[str]:
@@ -53,7 +53,7 @@ def describe_half_weights(model: ModelProto) -> list[str]:
     for kind, sizes in widened.items():
         lines.append(
             f"{_amount(sizes, kind)} widened to float32, as {', '.join(sorted(causes[kind]))} "
-            f"read them: {listed(names[kind], at_most=_MAXHALF_TYPES)}"
+            f"read them: {listed(names[kind], at_most=_MAX_NAMES)}"
         )
     return lines
 

@@ -191,8 +191,7 @@ class _Comparison:
         tolerance = _tolerance(executable, source)
         note = low = low_precision_text(executable.solution)
         if low:
-            relative = min(tolerance.relative, self.max_error)
-            tolerance = replace(tolerance, relative=relative)
+            tolerance = replace(tolerance, relative=self.max_error)
         difference, index = furthest_off(parts, references, tolerance)
         if not difference.is_within and not low and _half_types(source):
             # The importer may have dropped casts to 16 bits that the reference makes.
@@ -201,10 +200,7 @@ class _Comparison:
             difference, index = furthest_off(parts, references, tolerance)
         where = f"model {source.path or 'in memory'}" + (f", on {name}" if name else "")
         if low and not difference.is_within:
-            tolerance = replace(tolerance, relative=self.max_error)
-            difference, index = furthest_off(parts, references, tolerance)
-            if not difference.is_within:
-                raise VerificationError(_too_coarse(where, difference, low, self.max_error))
+            raise VerificationError(_too_coarse(where, difference, low, self.max_error))
         if not difference.is_within:
             note, difference = _explain(
                 executable, source, where, items[index], parts[index], difference, tolerance

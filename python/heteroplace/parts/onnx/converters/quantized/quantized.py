@@ -26,9 +26,7 @@ from heteroplace.parts.onnx.converters.quantized.byte_products import (
     byte_convolution,
     byte_factor,
 )
-
-_ROUNDING = 3 * 2**22
-"""Floats of 32 bits near it are whole, and sums are rounded half to even."""
+from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
 
 
 def round_half_even(data: relay.Expr) -> relay.Expr:
@@ -49,13 +47,13 @@ def round_to_whole(call: OnnxCall) -> relay.Expr:
 def quantized(steps: relay.Expr, zero: relay.Expr | None, dtype: str) -> relay.Expr:
     """Return float32 numbers, rounded half to even, with the zero point added, as an integer type.
 
-    A sum with `_ROUNDING` has no bits behind the point: vectors have no quicker rounding in TVM.
+    A sum with `ROUNDING_SHIFT` has no fraction. TVM has no quicker rounding for vectors.
     The clip, beyond the limits of 16 bits with any zero point, keeps TVM from leaving out both.
     """
-    wide = _ROUNDING // 8
-    aligned = relay.add(steps, const(_ROUNDING, "float32"))
-    within = relay.clip(aligned, float(_ROUNDING - wide), float(_ROUNDING + wide))
-    rounded = relay.subtract(within, const(_ROUNDING, "float32"))
+    wide = ROUNDING_SHIFT // 8
+    aligned = relay.add(steps, const(ROUNDING_SHIFT, "float32"))
+    within = relay.clip(aligned, float(ROUNDING_SHIFT - wide), float(ROUNDING_SHIFT + wide))
+    rounded = relay.subtract(within, const(ROUNDING_SHIFT, "float32"))
     if zero is not None:
         rounded = relay.add(rounded, relay.cast(zero, "float32"))
     return saturated(rounded, dtype)
