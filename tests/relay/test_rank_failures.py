@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import sysconfig
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -98,6 +100,37 @@ def test_a_stopped_rank_ends_the_job_by_the_timeout(model: Path) -> None:
     (line,) = strike(model, signal.SIGSTOP, 1, 0.2, "--timeout", "1")
     assert line.startswith("heteroplace-run: rank 1 (")
     assert ") does not answer: nothing was heard of it for " in line
+
+
+HANGING_MPI = """
+#include <unistd.h>
+int PMPI_Test(void *request, int *flag, void *status);
+int MPI_Test(void *request, int *flag, void *status) {
+  while (access("SIGN", F_OK) == 0) usleep(1000);
+  return PMPI_Test(request, flag, status);
+}
+"""
+
+
+def test_a_job_ends_though_mpi_never_returns(model: Path, tmp_path: Path) -> None:
+    """As where a rank died while it wrote to memory that MPICH shares between ranks."""
+    sign, library = tmp_path / "sign", tmp_path / "libmpi.so"
+    folder = Path(sysconfig.get_path("data")) / "lib"
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", f"-L{folder}", f"-Wl,-rpath,{folder}"]
+    text = HANGING_MPI.replace("SIGN", str(sign))
+    subprocess.run([*command, "-l:libmpi.so.12", "-o", library], input=text, text=True, check=True)
+    inputs = ("--input", f"x={model.parent / 'x.npy'}", "--mpi", library)
+    with running(2, PROGRAM, model, *inputs, *ENDLESS) as job:
+        ranks = wait_for_ranks(job, 2)
+        sign.touch()
+        time.sleep(0.3)
+        with stopped_launchers(job.pid):
+            os.kill(ranks[0], signal.SIGKILL)
+            wait_for_end(ranks[1])
+        _, errors = job.communicate(timeout=END_S)
+    (line,) = [line for line in errors.splitlines() if line.startswith("heteroplace-run")]
+    assert line.startswith("heteroplace-run: rank 0 (")
+    assert ") died: its process " in line
 
 
 SURVIVOR = """

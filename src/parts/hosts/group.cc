@@ -62,9 +62,10 @@ void Group::MeetOthers(const Limit& limit) {
   // Who has this rank's page can see it die: it is held before anybody is told of it.
   try {
     watcher_ = std::thread([this] { Watch(); });
+    beater_ = std::thread([this] { ExchangeBeats(); });
   } catch (const std::system_error& error) {
     throw Error(ErrorKind::kExecution,
-                std::string("cannot start the thread that watches the ranks: ") + error.what());
+                std::string("cannot start the threads that watch the ranks: ") + error.what());
   }
   is_held_.wait(false);
   const auto records = Exchange(Packed({NodeName(), own_page_.address()}), limit);
@@ -87,8 +88,10 @@ void Group::MeetOthers(const Limit& limit) {
 
 Group::~Group() {
   if (IsForked()) {
-    // The thread is in the parent alone: here it can neither end nor be waited for.
-    static_cast<void>(std::make_unique<std::thread>(std::move(watcher_)).release());
+    // The threads are in the parent alone: here they can neither end nor be waited for.
+    for (std::thread* thread : {&watcher_, &beater_}) {
+      static_cast<void>(std::make_unique<std::thread>(std::move(*thread)).release());
+    }
     return;
   }
   if (watcher_.joinable()) {
@@ -98,6 +101,7 @@ Group::~Group() {
     leave_ns_.store(NowNs() + kGoodbyeNs);
     is_leaving_.store(true);
     own_page_.WakeOwner();
+    if (beater_.joinable()) beater_.join();
     watcher_.join();
   }
   if (options_.tell && HasFailed()) AwaitTeller();

@@ -89,7 +89,7 @@ class Group : public std::enable_shared_from_this<Group> {
   int host() const { return order_[static_cast<size_t>(rank_)]; }
   int RankOf(int host) const;
 
-  /*! \brief What the watching thread tells others of; null from the moment it returns on. */
+  /*! \brief What the beats tell others of; null from the moment it returns on. */
   void SetStatus(std::function<StepReached()> status);
 
   /*! \brief Ends the job on all ranks; the first text stays. \param text begins with NameOf the
@@ -149,11 +149,13 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(std::shared_ptr<Transport> transport, GroupOptions options);
   void MeetOthers(const Limit& limit);
   void Watch();
+  void ExchangeBeats();
+  void AwaitMeeting();
   void BeatOnce();
   void HearFrom(Peer* peer);
   void LookAtPages();
   void LookForSilence();
-  void ForgetDead(std::vector<const OtherPage*>* pages);
+  void ForgetDead();
   bool IsOver() const;
   std::string WithoutHost(const std::string& text) const;
   std::string TextOf(int rank, const std::string& cause) const;
@@ -173,8 +175,9 @@ class Group : public std::enable_shared_from_this<Group> {
   int num_ranks_ = 0;
   std::string transport_name_;
   OwnPage own_page_;
-  std::vector<Peer> peers_;   // [num_ranks]; after Meet of the watching thread; machine is constant
-  int64_t last_beat_ns_ = 0;  // of the watching thread, as all of the peers but what is atomic
+  // [num_ranks]; after Meet constant, but for what is atomic and what the thread of beats writes.
+  std::vector<Peer> peers_;
+  int64_t last_beat_ns_ = 0;  // of the thread of beats
 
   mutable std::mutex names_mutex_;
   std::vector<std::string> hosts_;  // guarded by names_mutex_
@@ -191,8 +194,10 @@ class Group : public std::enable_shared_from_this<Group> {
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> has_ended_{false};
   std::atomic<bool> is_leaving_{false};
-  std::atomic<int64_t> leave_ns_{0};  // until when to wait for goodbyes, of NowNs
-  std::thread watcher_;
+  std::atomic<int64_t> leave_ns_{0};           // until when to wait for goodbyes, of NowNs
+  std::atomic<bool> has_said_goodbye_{false};  // the thread of beats needs no other rank any more
+  std::thread watcher_;                        // of the pages: it never calls MPI
+  std::thread beater_;
 };
 
 }  // namespace heteroplace::exec

@@ -1,4 +1,7 @@
-// The thread that watches the other ranks, and the bytes that go between them.
+// The threads that watch the other ranks, and the bytes that go between them.
+//
+// Two threads: a rank that is killed can leave MPI's memory so that a call of MPI here never
+// returns (transports/mpi_process.h). The one that sees deaths therefore makes none.
 #include <algorithm>
 #include <new>
 
@@ -28,38 +31,62 @@ void Group::Watch() {
   own_page_.Hold();
   is_held_.store(true);
   is_held_.notify_all();
-  while (!has_met_.load() && !is_leaving_.load()) {
-    const uint32_t heard = own_page_.page().calls.load();
-    if (has_met_.load() || is_leaving_.load()) break;
-    WaitForPages(own_page_.page(), heard, {}, NowNs() + kBeatNs);
-  }
+  AwaitMeeting();
   try {
-    for (Peer& peer : peers_) {
-      if (peer.receive != nullptr) peer.receive->Start();
-    }
-    const int64_t beat_ns = std::min(kBeatNs, options_.silence_ns / kBeatsInSilence);
     std::vector<const OtherPage*> pages;
     for (const Peer& peer : peers_) {
       if (peer.page != nullptr) pages.push_back(peer.page.get());
     }
-    while (!HasFailed() && !IsOver()) {
+    while (!HasFailed() && !has_said_goodbye_.load()) {
       const uint32_t heard = own_page_.page().calls.load();
-      BeatOnce();
       LookAtPages();
-      has_ended_.load() ? ForgetDead(&pages) : LookForSilence();
-      if (HasFailed() || IsOver()) break;
-      // At the end others answer at once.
-      const int64_t rest_ns = has_ended_.load() ? kLastBeatNs : beat_ns;
-      WaitForPages(own_page_.page(), heard, pages, last_beat_ns_ + rest_ns);
+      // Whoever has died stays as it is: at the end that is no failure, and nothing to wait for.
+      if (has_ended_.load()) {
+        std::erase_if(pages, [](const OtherPage* page) { return page->IsDead(); });
+      }
+      if (HasFailed() || has_said_goodbye_.load()) break;
+      WaitForPages(own_page_.page(), heard, pages, NowNs() + kBeatNs);
     }
-  } catch (const Error& error) {
-    FailWaiting(error.what());
   } catch (const std::bad_alloc&) {
     Fail(kMemoryIsShort);
   }
   // Whoever meets a failure says so on the page, once it is shown.
   if (!HasFailed()) own_page_.TellLeft();
   own_page_.Release();
+}
+
+void Group::ExchangeBeats() {
+  AwaitMeeting();
+  try {
+    for (Peer& peer : peers_) {
+      if (peer.receive != nullptr) peer.receive->Start();
+    }
+    const int64_t beat_ns = std::min(kBeatNs, options_.silence_ns / kBeatsInSilence);
+    while (!HasFailed() && !IsOver()) {
+      const uint32_t heard = own_page_.page().calls.load();
+      BeatOnce();
+      has_ended_.load() ? ForgetDead() : LookForSilence();
+      if (HasFailed() || IsOver()) break;
+      // At the end others answer at once.
+      const int64_t rest_ns = has_ended_.load() ? kLastBeatNs : beat_ns;
+      WaitForPages(own_page_.page(), heard, {}, last_beat_ns_ + rest_ns);
+    }
+  } catch (const Error& error) {
+    FailWaiting(error.what());
+  } catch (const std::bad_alloc&) {
+    Fail(kMemoryIsShort);
+  }
+  has_said_goodbye_.store(true);
+  own_page_.WakeOwner();
+}
+
+/*! \brief Until the peers are complete, or this rank leaves without having met them. */
+void Group::AwaitMeeting() {
+  while (!has_met_.load() && !is_leaving_.load()) {
+    const uint32_t heard = own_page_.page().calls.load();
+    if (has_met_.load() || is_leaving_.load()) break;
+    WaitForPages(own_page_.page(), heard, {}, NowNs() + kBeatNs);
+  }
 }
 
 void Group::BeatOnce() {
@@ -120,13 +147,10 @@ void Group::LookForSilence() {
   if (!text.empty()) Keep(text);
 }
 
-/*! \brief At the end a rank that died without a goodbye is no failure, and its page, which stays
- * as it is, nothing to wait for. */
-void Group::ForgetDead(std::vector<const OtherPage*>* pages) {
+/*! \brief At the end a rank that died without a goodbye is no failure. */
+void Group::ForgetDead() {
   for (Peer& peer : peers_) {
-    if (peer.page == nullptr || peer.is_gone || !peer.page->IsDead()) continue;
-    peer.is_gone = true;
-    std::erase(*pages, peer.page.get());
+    if (peer.page != nullptr && peer.page->IsDead()) peer.is_gone = true;
   }
 }
 

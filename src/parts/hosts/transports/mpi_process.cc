@@ -1,8 +1,13 @@
 #include "parts/hosts/transports/mpi_process.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "support/error.h"
@@ -30,6 +35,13 @@ SharedMpi& Shared() {
   static SharedMpi* const shared = new SharedMpi;
   return *shared;
 }
+
+/*! \brief A call of MPI that takes longer after a failure never returns. */
+constexpr std::chrono::seconds kHung(2);
+
+/*! \brief What a process ends with whose calls of MPI do not return: `heteroplace-run`'s code of a
+ * job that failed. */
+constexpr int kHungCode = 6;
 
 constexpr char kHowToRaise[] =
     "; before mpi4py is imported, say mpi4py.rc.thread_level = 'serialized', or nothing, as "
@@ -118,6 +130,29 @@ void MpiProcess::Keep(std::unique_ptr<KeptBytes> bytes) {
   kept_ = std::move(bytes);
 }
 
+void MpiProcess::EndIfHung() noexcept {
+  if (is_looking_.exchange(true)) return;
+  try {
+    std::thread([this] { LookForHang(); }).detach();
+  } catch (const std::system_error&) {
+    is_looking_ = false;  // without the thread only a launcher ends what hangs
+  }
+}
+
+void MpiProcess::LookForHang() {
+  const auto is_in_call = [this] {
+    return !std::unique_lock<std::mutex>(mutex_, std::try_to_lock).owns_lock();
+  };
+  for (;;) {
+    const int64_t num_locks = num_locks_.load();
+    const bool may_return = is_long_.load() || !is_in_call();
+    std::this_thread::sleep_for(kHung);
+    if (may_return || num_locks != num_locks_.load() || !is_in_call()) continue;
+    std::fflush(stdout);
+    _exit(kHungCode);
+  }
+}
+
 bool MpiProcess::IsUsable() const {
   int flag = 0;
   return !IsForked() && abi_.Finalized(&flag) == 0 && flag == 0;
@@ -128,7 +163,7 @@ void MpiProcess::EndWithProcess() { std::atexit(EndAtExit); }
 void MpiProcess::EndAtExit() {
   const std::unique_ptr<MpiProcess>& process = Shared().process;
   if (process == nullptr || process->is_left_open_ || !process->IsUsable()) return;
-  std::scoped_lock lock(process->mutex_);
+  const auto lock = process->Lock();
   process->abi_.Finalize();
 }
 

@@ -1,8 +1,13 @@
 // MPI in this process: which library, who began it, and one lock for its calls.
+//
+// A rank that is killed while it writes to memory that ranks of a machine share can leave it half
+// written; MPICH then looks at it for ever, in whatever call another rank makes (its queues in
+// shared memory). Such a call cannot be given up, so the process ends.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,8 +35,28 @@ class MpiProcess {
 
   const MpiAbi& abi() const { return abi_; }
 
-  /*! \brief Guards every call of MPI: it was begun for one thread at a time. */
-  std::mutex& mutex() { return mutex_; }
+  /*! \brief Held for every call of MPI: it was begun for one thread at a time. */
+  std::unique_lock<std::mutex> Lock() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    num_locks_.fetch_add(1);
+    return lock;
+  }
+
+  /*! \brief From now on ends the process if a call of MPI does not return: after a failure that
+   * has been told. Any thread. */
+  void EndIfHung() noexcept;
+
+  /*! \brief Lives while a call waits for ranks that may come late. Needs the lock. */
+  class LongCall {
+   public:
+    explicit LongCall(MpiProcess* process) : process_(process) { process_->is_long_ = true; }
+    ~LongCall() { process_->is_long_ = false; }
+    LongCall(const LongCall&) = delete;
+    LongCall& operator=(const LongCall&) = delete;
+
+   private:
+    MpiProcess* const process_;
+  };
 
   /*! \brief Throws Error kExecution in a process that was forked from the rank `rank`. */
   void CheckNotForked(int rank) const {
@@ -60,12 +85,16 @@ class MpiProcess {
   void CheckLauncher() const;
   [[noreturn]] static void RefuseForked(int rank);
   static void EndAtExit();
+  [[noreturn]] void LookForHang();
 
   const MpiAbi abi_;
   const int num_forks_;
   std::mutex mutex_;
+  std::atomic<int64_t> num_locks_ = 0;
   std::atomic<bool> is_left_open_ = false;
-  std::unique_ptr<KeptBytes> kept_;  // guarded by mutex_
+  std::atomic<bool> is_long_ = false;     // a LongCall lives
+  std::atomic<bool> is_looking_ = false;  // for calls that do not return
+  std::unique_ptr<KeptBytes> kept_;       // guarded by mutex_
 };
 
 }  // namespace heteroplace::exec

@@ -83,7 +83,7 @@ class MpiPlanes {
 MpiPlanes::MpiPlanes(const MpiOptions& options)
     : process_(MpiProcess::Get(options.library, options.communicator.has_value())),
       part_bytes_(options.part_bytes) {
-  std::scoped_lock lock(process_.mutex());
+  const auto lock = process_.Lock();
   MakeCommunicators(options);
   ListenForReason();
 }
@@ -102,6 +102,7 @@ void MpiPlanes::MakeCommunicators(const MpiOptions& options) {
   }
   abi().Check(abi().Comm_rank(all, &rank_), "MPI_Comm_rank");
   abi().Check(abi().Comm_size(all, &num_ranks_), "MPI_Comm_size");
+  const MpiProcess::LongCall waiting(&process_);
   for (MpiHandle& own : communicators_) {
     abi().Check(abi().Comm_dup(all, &own), "MPI_Comm_dup");
     abi().Check(abi().Comm_set_errhandler(own, abi().errors_return), "MPI_Comm_set_errhandler");
@@ -134,7 +135,7 @@ void MpiPlanes::ListenForReason() {
 
 MpiPlanes::~MpiPlanes() {
   if (!process_.IsUsable()) return;
-  std::scoped_lock lock(process_.mutex());
+  const auto lock = process_.Lock();
   if (is_listening_) {
     abi().Cancel(&reason_request_);
     is_listening_ = !Finish(&reason_request_);
@@ -164,6 +165,7 @@ void MpiPlanes::LookForReason() {
 
 void MpiPlanes::End() {
   is_aborted_ = true;
+  process_.EndIfHung();
   give_up_ns_ = NowNs() + kGiveUpNs;
   process_.LeaveOpen();
 }
@@ -181,7 +183,8 @@ bool MpiPlanes::Finish(MpiHandle* request) {
 
 void MpiPlanes::Abort(const std::string& reason) noexcept {
   if (process_.IsForked()) return;
-  std::scoped_lock lock(process_.mutex());
+  process_.EndIfHung();
+  const auto lock = process_.Lock();
   if (is_aborted_) return;
   End();
   // Whole characters of UTF-8.
@@ -241,7 +244,7 @@ MpiMessage::MpiMessage(std::shared_ptr<MpiPlanes> planes, Plane plane, const Mes
 
 MpiMessage::~MpiMessage() {
   if (!lanes_->process().IsUsable()) return;
-  std::scoped_lock lock(lanes_->process().mutex());
+  const auto lock = lanes_->process().Lock();
   const MpiAbi& abi = lanes_->abi();
   for (size_t i = num_done_; i < parts_.size() && !ends_.is_send; ++i) {
     abi.Cancel(&parts_[i].request);
@@ -254,7 +257,7 @@ MpiMessage::~MpiMessage() {
 
 void MpiMessage::Start() {
   lanes_->process().CheckNotForked(ends_.rank);
-  std::scoped_lock lock(lanes_->process().mutex());
+  const auto lock = lanes_->process().Lock();
   lanes_->CheckAlive();
   if (num_done_ < parts_.size()) RefuseSecondStart(ends_);
   num_done_ = 0;
@@ -266,7 +269,7 @@ void MpiMessage::Start() {
 
 bool MpiMessage::Test() {
   lanes_->process().CheckNotForked(ends_.rank);
-  std::scoped_lock lock(lanes_->process().mutex());
+  const auto lock = lanes_->process().Lock();
   lanes_->CheckAlive();
   const MpiAbi& abi = lanes_->abi();
   while (num_done_ < parts_.size()) {
@@ -314,7 +317,7 @@ class MpiTransport : public Transport {
   std::unique_ptr<Message> Make(Plane plane, const MessageEnds& ends, char* data) {
     CheckMessage(ends, num_ranks());
     lanes_->process().CheckNotForked(ends.rank);
-    std::scoped_lock lock(lanes_->process().mutex());
+    const auto lock = lanes_->process().Lock();
     lanes_->CheckAlive();
     return std::make_unique<MpiMessage>(lanes_, plane, ends, data);
   }
