@@ -60,8 +60,9 @@ def nested_loops(num_outer: int, num_inner: int) -> onnx.ModelProto:
 
 
 def lstm(num_steps: int, direction: str) -> onnx.ModelProto:
+    """With a clip, which the op for all steps does not know."""
     count = 2 if direction == "bidirectional" else 1
-    layer = om.node("LSTM", "x w r", "y", hidden_size=1, direction=direction)
+    layer = om.node("LSTM", "x w r", "y", hidden_size=1, direction=direction, clip=9.0)
     weights = {"w": np.ones((count, 4, 1), np.float32), "r": np.ones((count, 4, 1), np.float32)}
     return om.make_model([layer], {"x": [num_steps, 1, 1]}, ["y"], weights)
 

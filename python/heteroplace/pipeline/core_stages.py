@@ -25,6 +25,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import with_devices
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.model.plan import Plan
 from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
@@ -41,6 +42,8 @@ _HALF_TYPES = ("float16", "bfloat16")
 _COMPUTES_IN_FLOAT32 = "heteroplace.relay.half_precision:computes_in_float32"
 _IN_FLOAT32 = "heteroplace.relay.half_precision:InFloat32"
 """Loaded for modules in half precision."""
+_UNROLLED = "heteroplace.relay.recurrent.unrolled:unrolled_for"
+"""Loaded for modules with recurrent layers."""
 _MEASURE_INTERFERENCE = "heteroplace.measure.measured_interference:measure_interference"
 """Loaded when costs are measured."""
 
@@ -104,7 +107,8 @@ def prepare(
         Weights to bind; None: they are bound already.
     cluster
         Whose devices the annotations of `mod` name, if it has any. If these are CPUs, half
-        precision is computed in float32 (`relay/half_precision.py`).
+        precision is computed in float32 (`relay/half_precision.py`); if not, recurrent layers
+        are unrolled (`relay/recurrent`).
     digest
         `Network.model_digest` where it is known.
 
@@ -117,7 +121,7 @@ def prepare(
     """
     with (log or StageLog()).stage("prepare", "Optimising the network") as figures:
         if cluster is not None:
-            mod = _in_float32(mod, cluster)
+            mod = _unrolled(_in_float32(mod, cluster), cluster)
         network = cut_network(mod, params, cluster=cluster, digest=digest)
         figures["tasks"] = len(network.graph.tasks)
     return network
@@ -130,6 +134,12 @@ def _in_float32(mod: tvm.IRModule, cluster: Cluster) -> tvm.IRModule:
     if dtypes.isdisjoint(_HALF_TYPES) or not load_entry(_COMPUTES_IN_FLOAT32)(cluster):
         return mod
     return load_entry(_IN_FLOAT32)()(mod)
+
+
+def _unrolled(mod: tvm.IRModule, cluster: Cluster) -> tvm.IRModule:
+    """Return a module whose recurrent layers are ops that all devices have kernels for."""
+    kinds = [traits_of(name).kind for name in tvm.relay.analysis.list_op_freqs(mod)]
+    return load_entry(_UNROLLED)(mod, cluster) if "recurrent" in kinds else mod
 
 
 def compile(

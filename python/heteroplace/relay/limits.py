@@ -26,7 +26,8 @@ MAX_CONSTANT_BYTES = 2**31
 MAX_UNROLLED_NODES = 2_000
 """Of all loops of a model together: nodes that replace them. Compiling takes a minute or more."""
 MAX_RECURRENT_STEPS = 1_024
-"""Of one RNN, GRU or LSTM, both directions together: each step becomes 10 to 20 calls."""
+"""Of an RNN, GRU or LSTM that is unrolled, both directions together: each step becomes 10 to 20
+calls."""
 MAX_SEQUENCE_TENSORS = 1_024
 """Of a SplitToSequence: the time to import one grows with the square of its tensors."""
 

@@ -19,14 +19,18 @@ import numpy.typing as npt
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError, UnsupportedRelayError
 from heteroplace.files.faults import show
 from heteroplace.files.reader import parse_json
 from heteroplace.model.graph import tensor_bytes
+from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expressions import post_order_of_function, static_shape, tensor_types
 from heteroplace.relay.roi_align_op import ROI_ALIGN_OP, register_roi_align_op
 
 SOURCE_VERSION = 1
+_REGISTER_RECURRENT = "heteroplace.relay.recurrent.op:register_recurrent_ops"
+"""Loaded with the first recurrent layer."""
 _BFLOAT16_BITS = "uint16"
 """What numpy has instead of bfloat16."""
 
@@ -218,6 +222,8 @@ def _read(rows: list[Any], output: int, read: Callable[[int, int], Weights]) -> 
 def _call(row: dict[str, Any], arguments: list[relay.Expr]) -> relay.Call:
     if row["op"] == ROI_ALIGN_OP:
         register_roi_align_op()
+    if traits_of(_text(row["op"])).kind == "recurrent":
+        load_entry(_REGISTER_RECURRENT)()
     op = tvm.ir.Op.get(_text(row["op"]))
     attrs = None
     if "attrs" in row:

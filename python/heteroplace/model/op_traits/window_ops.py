@@ -26,6 +26,9 @@ RECORDS = (
         "heteroplace_packed_matmul",
         flops="product",
     ),
+    _OP.of(
+        "heteroplace_recurrent heteroplace_recurrent_bytes", kind="recurrent", flops="recurrent"
+    ),
     _CONVOLUTION.of("nn.conv1d nn.conv2d nn.conv3d", cost="compute", cells="convolution"),
     _CONVOLUTION.of("nn.conv2d_transpose", cost="compute"),
     _CONVOLUTION.of("nn.conv1d_transpose nn.conv3d_transpose"),

@@ -28,6 +28,9 @@ def call_flops(call: relay.Call) -> int:
     if name == "heteroplace_bfloat16_conv2d":
         _, blocks, *size, pairs, _, pair = static_shape(call.args[1].checked_type)
         return 2 * outputs[0] * blocks * math.prod(size) * pairs * pair
+    if counted == "recurrent":  # each row of each step meets all weights
+        steps, rows, _ = static_shape(call.args[0].checked_type)
+        return 2 * steps * rows * math.prod(static_shape(call.args[1].checked_type))
     if counted == "product":  # each element of the result is a sum of products
         data = static_shape(call.args[0].checked_type)
         weights = math.prod(static_shape(call.args[1].checked_type))

@@ -24,8 +24,8 @@ from heteroplace.parts.kernels.cpu.conv_tiles import row_parts
 from heteroplace.parts.kernels.cpu.fused_schedules import largest_divisor, schedule_by_tag
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
 from heteroplace.parts.kernels.cpu.row_products import RowTile, row_products, row_tile
-from heteroplace.parts.kernels.cpu.vnni import LANES
 from heteroplace.relay.targets import multiplies_integers
+from heteroplace.relay.vnni import LANES
 
 _TAG = "depthwise_conv2d_NCHWc"
 _MAX_COLUMNS = {32: 15, 16: 12}

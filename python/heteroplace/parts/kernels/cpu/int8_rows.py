@@ -6,8 +6,8 @@ exact:
 
     sum over blocks of  step * scale * (sum of weight * number  -  zero * sum of number)
 
-One instruction multiplies 64 weights (`vnni.py`). With weights of 4 bits, a vector of words holds
-two such vectors: in the lower and in the upper halves of its bytes.
+One instruction multiplies 64 weights (`relay/vnni.py`). With weights of 4 bits, a vector of words
+holds two such vectors: in the lower and in the upper halves of its bytes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 import tvm
 from tvm import te, tir
 
-from heteroplace.parts.kernels.cpu.vnni import BYTES, LANES, SUMS, add_products
 from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
+from heteroplace.relay.vnni import BYTES, LANES, SUMS, add_products
 
 _BLOCK = 32
 """Places that have one step; 16 if the blocks of the weights are no multiples of 32."""

@@ -36,11 +36,11 @@ from heteroplace.parts.kernels.cpu.product_tiles import (
     vector_bytes,
     vector_registers,
 )
-from heteroplace.parts.kernels.cpu.vnni import LANES
 from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, widened
 from heteroplace.parts.kernels.rewrites.quantised_weights import Quantised
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.targets import has_int8_activations
+from heteroplace.relay.vnni import LANES
 from heteroplace.tvm_bridge import add_relay_op
 
 QUANTISED_MATMUL_OP = "heteroplace_quantised_matmul"

@@ -2,9 +2,9 @@
 
     sums[column, lane] += data[column * stride + tap, lane] * weights[tap, lane]    for each tap
 
-One instruction adds four products of bytes to each sum (`vnni.py`). Four columns of a block of 16
-channels follow one another in memory, 64 bytes. Two shuffles bring the four columns of each channel
-side by side:
+One instruction adds four products of bytes to each sum (`relay/vnni.py`). Four columns of a block
+of 16 channels follow one another in memory, 64 bytes. Two shuffles bring the four columns of each
+channel side by side:
 
     c0 c1 .. c15 | c0 c1 .. c15 | c0 .. | c0 ..   ==>   c0 c0 c0 c0 | c1 c1 c1 c1 | ..
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import tvm
 from tvm import te, tir
 
-from heteroplace.parts.kernels.cpu.vnni import BYTES, LANES, SUMS, add_products
+from heteroplace.relay.vnni import BYTES, LANES, SUMS, add_products
 
 _BY_CHANNEL = "heteroplace_by_channel"
 _SHUFFLES = 2

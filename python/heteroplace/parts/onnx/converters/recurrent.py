@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM ==> one dense for all inputs, then a few ops for each step.
+"""RNN, GRU and LSTM ==> one dense for all inputs, then one op for all steps, or a few for each.
 
 ONNX operator specification: gates in the order iofc (LSTM) and zrh (GRU); directions one after the
 other along axis 1 of the result. A step beyond the length of a sequence keeps its state and gives
@@ -14,7 +14,10 @@ from tvm import relay
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.converters.call import OnnxCall, const
+from heteroplace.parts.onnx.converters.rolled import all_steps as all_steps_of
+from heteroplace.parts.onnx.converters.rolled import state_weights
 from heteroplace.relay.limits import MAX_RECURRENT_STEPS
+from heteroplace.relay.recurrent.op import GATES
 
 Activation = Callable[[relay.Expr], relay.Expr]
 
@@ -68,7 +71,7 @@ def rnn(call: OnnxCall) -> relay.expr.TupleWrapper | relay.Expr:
         total = relay.add(x, _recurrent(d, state[0]))
         return [d.activations[0](d.clipped(total))]
 
-    return _layer(call, step, 1, ["Tanh"], num_states=1)
+    return _layer(call, step, "rnn", ["Tanh"], num_states=1)
 
 
 def gru(call: OnnxCall) -> relay.expr.TupleWrapper | relay.Expr:
@@ -91,7 +94,7 @@ def gru(call: OnnxCall) -> relay.expr.TupleWrapper | relay.Expr:
         new = g(d.clipped(relay.add(d.gate(x, 2), candidate)))
         return [relay.add(new, relay.multiply(update, relay.subtract(hidden, new)))]
 
-    return _layer(call, step, 3, ["Sigmoid", "Tanh"], num_states=1)
+    return _layer(call, step, "gru", ["Sigmoid", "Tanh"], num_states=1)
 
 
 def lstm(
@@ -119,7 +122,7 @@ def lstm(
         return [relay.multiply(show, h(new_cell)), new_cell]
 
     functions = ["Sigmoid", "Tanh", "Tanh"]
-    return _layer(call, step, 4, functions, num_states=2, of_call=of_call)
+    return _layer(call, step, "lstm", functions, num_states=2, of_call=of_call)
 
 
 def _recurrent(d: Direction, hidden: relay.Expr) -> relay.Expr:
@@ -130,7 +133,7 @@ def _recurrent(d: Direction, hidden: relay.Expr) -> relay.Expr:
 def _layer(
     call: OnnxCall,
     step: Step,
-    num_gates: int,
+    kind: str,
     functions: list[str],
     num_states: int,
     of_call: MakeDirection | None = None,
@@ -145,7 +148,8 @@ def _layer(
     way = call.text("direction", "forward")
     is_backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[way]
     num_steps = length * len(is_backward)
-    if num_steps > MAX_RECURRENT_STEPS:
+    is_rolled = state_weights(call, kind, length) is not None
+    if not is_rolled and num_steps > MAX_RECURRENT_STEPS:
         raise FrontendError(
             f"it has {num_steps} steps ({length} in each of {len(is_backward)} directions), and "
             f"each is compiled as ops of its own; the limit is {MAX_RECURRENT_STEPS} steps. "
@@ -155,13 +159,18 @@ def _layer(
     activations = _activations(call, functions * len(is_backward))
     for index, backward in enumerate(is_backward):
         own = tuple(next(activations) for _ in functions)
-        direction = (of_call or direction_of)(call, index, num_gates, own)
+        direction = (of_call or direction_of)(call, index, GATES[kind], own)
         state = [
             _initial_state(call, 5 + number, index, (batch, direction.hidden), is_batch_first)
             for number in range(num_states)
         ]
-        steps, state = _run(call, direction, step, data, state, (length, backward))
-        all_steps.append(relay.stack(steps, 0))
+        products = _products(call, direction, data, length)
+        if is_rolled:
+            biases = None if direction.biases is None else direction.biases[1]
+            steps, state = all_steps_of(call, kind, index, products, biases, state, backward)
+        else:
+            steps, state = _run(call, direction, step, products, state, (length, backward))
+        all_steps.append(steps)
         all_states.append(state)
     outputs = [relay.stack(all_steps, 1)]
     outputs += [relay.stack([state[i] for state in all_states], 0) for i in range(num_states)]
@@ -175,21 +184,24 @@ def _layer(
     return relay.expr.TupleWrapper(relay.Tuple(outputs), len(outputs))
 
 
+def _products(call: OnnxCall, d: Direction, data: relay.Expr, length: int) -> relay.Expr:
+    """Return what the inputs give to the gates, [length, batch, gates * hidden]."""
+    products = d.of_inputs(relay.reshape(data, [-1, call.shape(0)[2]]))
+    if d.biases is not None:
+        products = relay.add(products, d.biases[0])
+    return relay.reshape(products, [length, -1, d.num_gates * d.hidden])
+
+
 def _run(
     call: OnnxCall,
     d: Direction,
     step: Step,
-    data: relay.Expr,
+    products: relay.Expr,
     state: list[relay.Expr],
     order: tuple[int, bool],
-) -> tuple[list[relay.Expr], list[relay.Expr]]:
-    """Return H of each step, [length] x [batch, hidden], and the last state."""
+) -> tuple[relay.Expr, list[relay.Expr]]:
+    """Return H of all steps, [length, batch, hidden], and the last state, by ops for each step."""
     length, is_backward = order
-    inputs = call.shape(0)[2]
-    products = d.of_inputs(relay.reshape(data, [-1, inputs]))
-    if d.biases is not None:
-        products = relay.add(products, d.biases[0])
-    products = relay.reshape(products, [length, -1, d.num_gates * d.hidden])
     parts = relay.split(products, length, axis=0) if length > 1 else [products]
     steps: list[relay.Expr] = [None] * length
     for time in reversed(range(length)) if is_backward else range(length):
@@ -203,7 +215,7 @@ def _run(
         else:
             steps[time] = new[0]
         state = new
-    return steps, state
+    return relay.stack(steps, 0), state
 
 
 def direction_of(

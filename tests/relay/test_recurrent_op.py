@@ -1,0 +1,172 @@
+"""LSTM, GRU and RNN as one op: its kernels, and the same unrolled, against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_models as om
+import pytest
+import tvm
+from relay_models import CUDA, TARGET
+from tvm import relay
+
+from heteroplace.errors import LoweringError, UnsupportedRelayError
+from heteroplace.model.cluster import Cluster, Device, Memory
+from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.pipeline.core_stages import prepare
+from heteroplace.relay.limits import MAX_RECURRENT_STEPS
+from heteroplace.relay.recurrent.op import RECURRENT_BYTES_OP, RECURRENT_OP
+from heteroplace.relay.recurrent.unrolled import Unrolled, unrolled_for
+from heteroplace.relay.targets import multiplies_integers
+
+pytestmark = pytest.mark.relay
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+SIZES = [(5, 2, 7, 16), (6, 1, 5, 3), (4, 3, 8, 40), (1, 1, 4, 128)]
+"""Steps, batch, inputs, states."""
+
+
+def layer(kind: str, sizes: tuple[int, ...], direction: str, **attributes: Any) -> onnx.ModelProto:
+    """One layer with biases and all of its outputs."""
+    steps, batch, inputs, hidden = sizes
+    rng = np.random.default_rng(sum(sizes))
+    columns, directions = GATES[kind] * hidden, 2 if direction == "bidirectional" else 1
+    weights = {
+        "w": rng.standard_normal((directions, columns, inputs)),
+        "r": rng.standard_normal((directions, columns, hidden)) / np.sqrt(hidden),
+        "b": rng.standard_normal((directions, 2 * columns)),
+    }
+    if kind == "GRU":
+        attributes["linear_before_reset"] = 1
+    outputs = ["y", "h", "c"] if kind == "LSTM" else ["y", "h"]
+    node = om.node(
+        kind, "x w r b", " ".join(outputs), hidden_size=hidden, direction=direction, **attributes
+    )
+    small = {name: value.astype("float32") for name, value in weights.items()}
+    return om.make_model([node], {"x": [steps, batch, inputs]}, outputs, small)
+
+
+def byte_layer(steps: int, inputs: int, hidden: int) -> onnx.ModelProto:
+    """A bidirectional LSTM with weights of bytes."""
+    rng = np.random.default_rng(hidden)
+    weights: dict[str, Any] = {
+        "w": rng.integers(-64, 64, (2, inputs, 4 * hidden)).astype("int8"),
+        "r": rng.integers(-64, 64, (2, hidden, 4 * hidden)).astype("int8"),
+        "b": rng.standard_normal((2, 8 * hidden)).astype("float32"),
+        "ws": np.array([0.01, 0.02], np.float32),
+        "rs": np.array([0.003, 0.002], np.float32),
+        "z": np.zeros(2, "int8"),
+    }
+    node = om.node(
+        "DynamicQuantizeLSTM",
+        "x w r b - - - - ws z rs z",
+        "y h c",
+        domain="com.microsoft",
+        hidden_size=hidden,
+        direction="bidirectional",
+    )
+    data = {"x": np.zeros((steps, 1, inputs), np.float32)}
+    return om.typed_model([node], data, ["y", "h", "c"], weights, domains=["com.microsoft"])
+
+
+def count_ops(mod: tvm.IRModule) -> int:
+    return sum(
+        count
+        for name, count in relay.analysis.list_op_freqs(mod).items()
+        if name in (RECURRENT_OP, RECURRENT_BYTES_OP)
+    )
+
+
+def run(mod: tvm.IRModule, params: Any, inputs: Any, target: str) -> list[Any]:
+    """Run a module that is built by TVM alone."""
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, target=target, params=params)
+    module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu(0)))
+    module.run(**inputs)
+    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+
+def check(model: onnx.ModelProto, inputs: Any, tolerance: float) -> None:
+    """Compare both forms with onnxruntime, for this processor and for any x86-64 one."""
+    expected = om.run_onnxruntime(model, inputs)
+    imported = from_onnx(model, simplify=False)
+    whole = relay.transform.InferType()(imported.mod)
+    assert count_ops(whole) > 0
+    apart = Unrolled()(whole)
+    assert count_ops(apart) == 0
+    for mod, target in ((whole, TARGET), (whole, "llvm"), (apart, "llvm")):
+        actual = run(mod, imported.params, inputs, target)
+        for mine, reference in zip(actual, expected, strict=True):
+            np.testing.assert_allclose(mine, reference, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.costly(2)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("kind", GATES)
+def test_both_forms_have_the_numbers_of_onnxruntime(
+    kind: str, sizes: tuple[int, ...], direction: str
+) -> None:
+    model = layer(kind, sizes, direction)
+    check(model, om.random_inputs(model), 5e-6)
+
+
+@pytest.mark.costly(2)
+@pytest.mark.parametrize("hidden", [16, 20, 64])
+def test_both_forms_with_weights_of_bytes(hidden: int) -> None:
+    model = byte_layer(5, 8, hidden)
+    data = np.random.default_rng(0).standard_normal((5, 1, 8)).astype("float32")
+    check(model, {"x": data}, 5e-3)
+
+
+def test_a_state_of_zeros_and_one_of_a_single_value() -> None:
+    """The range of a state is its rounding step: of zeros there is none."""
+    model = byte_layer(3, 4, 16)
+    check(model, {"x": np.zeros((3, 1, 4), np.float32)}, 5e-3)
+    check(model, {"x": np.full((3, 1, 4), 50, np.float32)}, 5e-3)
+
+
+def test_nan_stays_nan() -> None:
+    model = layer("LSTM", (3, 1, 4, 16), "forward")
+    data = np.zeros((3, 1, 4), np.float32)
+    data[1, 0, 2] = np.nan
+    imported = from_onnx(model, simplify=False)
+    states = run(imported.mod, imported.params, {"x": data}, TARGET)[0]
+    assert np.isfinite(states[0]).all()
+    assert np.isnan(states[1:]).all()
+
+
+def test_a_layer_of_many_steps_is_one_task() -> None:
+    model = layer("LSTM", (MAX_RECURRENT_STEPS + 1, 1, 2, 3), "forward")
+    imported = from_onnx(model, simplify=False)
+    network = prepare(imported.mod, imported.params, cluster=cluster("cpu", TARGET))
+    assert len(network.graph.tasks) < 20
+    with pytest.raises(UnsupportedRelayError, match="Place it on CPUs only"):
+        prepare(imported.mod, imported.params, cluster=cluster("cuda", CUDA))
+
+
+def cluster(kind: str, target: str) -> Cluster:
+    cores = (0,) if kind == "cpu" else ()
+    device = Device(f"{kind}.0", kind, target, 0, 0, cores)
+    return Cluster("one", (Memory("ram", 2**33),), (device,), (), 0)
+
+
+def test_what_a_device_has_no_kernel_for_is_unrolled() -> None:
+    floats = from_onnx(layer("GRU", (4, 1, 3, 16), "forward"), simplify=False).mod
+    small = from_onnx(byte_layer(4, 3, 16), simplify=False).mod
+    for mod, kind, target, count in (
+        (floats, "cpu", TARGET, 1),
+        (floats, "cpu", "llvm", 1),
+        (floats, "cuda", CUDA, 0),
+        (small, "cpu", "llvm", 0),
+        (small, "cpu", TARGET, 2 if multiplies_integers(tvm.target.Target(TARGET)) else 0),
+    ):
+        typed = relay.transform.InferType()(mod)
+        assert count_ops(unrolled_for(typed, cluster(kind, target))) == count
+
+
+def test_a_gpu_is_told_to_unroll_first() -> None:
+    mod = from_onnx(layer("RNN", (4, 1, 3, 16), "forward"), simplify=False).mod
+    with pytest.raises(LoweringError, match="unrolled:Unrolled"):
+        relay.build(mod, target=tvm.target.Target("cuda -arch=sm_80", host="llvm"))
