@@ -16,9 +16,11 @@ from heteroplace.model.op_traits.op_table import OPS, RECORDS, ops_where, rules_
 from heteroplace.parts.kernels.cpu import (
     batch_matmul_op,
     bfloat16_matmul_op,
+    int8_matmul_op,
     matmul_op,
     packed_matmul_op,
 )
+from heteroplace.relay.recurrent.op import RECURRENT_BYTES_OP, RECURRENT_OP
 
 PACKAGE = Path(heteroplace.__file__).parent
 NOT_ANSWERS = {"ops", "is_relay"}
@@ -34,7 +36,9 @@ def test_every_op_is_registered_by_tvm_unless_its_graph_is_not_relay() -> None:
         batch_matmul_op.BATCH_MATMUL_OP,
         bfloat16_matmul_op.BFLOAT16_MATMUL_OP,
         matmul_op.MATMUL_OP,
+        int8_matmul_op.INT8_MATMUL_OP,
         packed_matmul_op.PACKED_MATMUL_OP,
+        *(RECURRENT_OP, RECURRENT_BYTES_OP),
     }
     assert own <= set(OPS)
     registered = set(tvm.ir.Op.list_op_names()) | own

@@ -23,7 +23,7 @@ RECORDS = (
     _OP.of("nn.contrib_dense_pack", cost="compute", flops="product"),
     _OP.of(
         "heteroplace_batch_matmul heteroplace_bfloat16_matmul heteroplace_matmul "
-        "heteroplace_packed_matmul",
+        "heteroplace_packed_matmul heteroplace_int8_matmul",
         flops="product",
     ),
     _OP.of(

@@ -39,12 +39,14 @@ _CPU, _REWRITES = "heteroplace.parts.kernels.cpu", "heteroplace.parts.kernels.re
 _BFLOAT16_PRODUCTS = f"{_REWRITES}.bfloat16_products:Bfloat16Products"
 _BFLOAT16_CONVOLUTIONS = f"{_REWRITES}.bfloat16_products:Bfloat16Convolutions"
 """Loaded for targets that multiply in bfloat16."""
+_BYTES = ("int8", "uint8")
 _FINISHES = {
     "heteroplace_bounded_byte": f"{_CPU}.bounded_bytes:packed_bytes",
     "heteroplace_quantised_matmul": f"{_CPU}.words_ahead:words_ahead",
 }
 """Rewrites of lowered kernels that have one of our ops, by its name."""
 _BOUNDED_STEPS = f"{_REWRITES}.bounded_steps:with_bounded_steps"
+_INT8_PRODUCTS = f"{_REWRITES}.int8_products:with_int8_products"
 
 
 class CpuProvider:
@@ -76,10 +78,14 @@ class CpuProvider:
             return (load_entry(entry)(is_bfloat16),) if is_used else ()
 
         first = (ScaleMaps(), MatrixConvolutions(), ConvolvePhases())
-        bounded = (_bounded_steps(),) if multiplies_integers(target) else ()
+        bounded: tuple[tvm.transform.Pass, ...] = ()
+        products: tuple[tvm.transform.Pass, ...] = ()
+        if multiplies_integers(target):
+            bounded = (_loaded_pass("BoundedSteps", _BOUNDED_STEPS, "cast", target),)
+            products = (_loaded_pass("Int8Products", _INT8_PRODUCTS, "nn.dense", target),)
         return SegmentPasses(
             (*first, WholeBlocks(float_lanes(target)), Powers()),
-            (*lowered(_BFLOAT16_PRODUCTS), *in_place),
+            (*products, *lowered(_BFLOAT16_PRODUCTS), *in_place),
             (
                 GlobalMeans(),
                 *lowered(_BFLOAT16_CONVOLUTIONS),
@@ -104,14 +110,21 @@ class CpuProvider:
         return with_held_weights(network, cluster)
 
 
-def _bounded_steps() -> tvm.transform.Pass:
-    """Return a pass that is loaded with the first network that has casts."""
+def _loaded_pass(name: str, entry: str, op: str, target: tvm.target.Target) -> tvm.transform.Pass:
+    """Return a pass for numbers of 8 bits that is loaded with the first network that has them."""
 
     def run(function: relay.Function) -> relay.Function:
-        rewritten: relay.Function = load_entry(_BOUNDED_STEPS)(function)
+        if not any(map(_is_of_bytes, post_order(function.body))):
+            return function
+        with target:
+            rewritten: relay.Function = load_entry(entry)(function)
         return rewritten
 
-    return function_pass("BoundedSteps", run, ops=("cast",))
+    return function_pass(name, run, ops=(op,))
+
+
+def _is_of_bytes(node: relay.Expr) -> bool:
+    return isinstance(node, relay.Call) and getattr(node.checked_type, "dtype", "") in _BYTES
 
 
 CPU = CpuProvider()

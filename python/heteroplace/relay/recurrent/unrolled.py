@@ -34,7 +34,7 @@ _LARGEST_STEP = 2.0**15
 
 def unrolled_for(mod: tvm.IRModule, cluster: Cluster) -> tvm.IRModule:
     """Return a module without those of the ops that some device of a cluster has no kernel for."""
-    names = _OPS
+    names: tuple[str, ...] = _OPS
     if all(device.kind == "cpu" for device in cluster.devices):
         targets = [device_target(device) for device in cluster.devices]
         names = () if all(map(multiplies_integers, targets)) else (RECURRENT_BYTES_OP,)

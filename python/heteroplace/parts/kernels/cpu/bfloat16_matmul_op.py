@@ -19,7 +19,7 @@ from heteroplace.parts.kernels.cpu.bfloat16 import PAIR
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
 from heteroplace.parts.kernels.cpu.packed_matmul_op import packed
 from heteroplace.parts.kernels.cpu.product_tiles import TiledProduct, panel_width, shape_of
-from heteroplace.parts.kernels.cpu.register_tiles import PAIRS
+from heteroplace.parts.kernels.cpu.tile_assembly import PAIRS
 from heteroplace.parts.kernels.rewrites.narrow_weights import widened
 from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op

@@ -24,13 +24,13 @@ from tvm.target.x86 import get_simd_32bit_lanes
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.register_tiles import (
-    PAIRS,
     has_register_tiles,
     most_rows,
     tile_intrinsic,
     unwritten_panel,
     widened_from,
 )
+from heteroplace.parts.kernels.cpu.tile_assembly import QUADS, numbers_of
 
 MIN_CHUNKS = 16
 """Parts that several cores can share."""
@@ -145,8 +145,8 @@ class TiledProduct(NamedTuple):
     """Of a panel."""
     dtype: str
     right_dtype: str
-    """Of the right matrix, where that is read: it may be narrower. PAIRS: both are of bfloat16, and
-    the depth is one of pairs."""
+    """Of the right matrix, where that is read: it may be narrower. PAIRS, QUADS: both matrices are
+    of such numbers, and the depth is one of these groups."""
     is_right_made: bool = False
     """Whether the kernel makes the right matrix, a panel at a time."""
     source_dtype: str = ""
@@ -232,7 +232,7 @@ class TiledProduct(NamedTuple):
         Tiles of two or three rows that ask memory for what comes later take 1.3 times as long as
         memory (AMD EPYC, Zen 4). Of several panels the processor goes on with each by itself.
         """
-        if self.rows > 1 and not self._is_from_memory:
+        if (self.rows > 1 and not self._is_from_memory) or self.right_dtype == QUADS:
             return 1
         most = _SUMS_TOGETHER.get(vector_bytes(), 12) // (self.rows * self.width // self.lanes)
         return max(1, min(_MAX_TOGETHER, most, -(-self.panels // _MIN_GROUPS)))
@@ -251,7 +251,7 @@ class TiledProduct(NamedTuple):
         Parameters
         ----------
         left
-            Of (*around, row, place in depth); of pairs, this has the place in a pair behind.
+            Of (*around, row, place in depth); of groups, this has the place in a group behind.
         right
             Of (*around, panel, place in depth, column of the panel); likewise.
         tag_
@@ -265,8 +265,8 @@ class TiledProduct(NamedTuple):
         num_tiles = tiles * blocks
         is_whole = num_tiles * tile == self.rows
         axes = [te.reduce_axis((0, self.depth), "depth")]
-        if self.right_dtype == PAIRS:
-            axes.append(te.reduce_axis((0, 2), "of_pair"))
+        if numbers_of(self.right_dtype) > 1:
+            axes.append(te.reduce_axis((0, numbers_of(self.right_dtype)), "of_group"))
         div, mod = tvm.tir.indexdiv, tvm.tir.indexmod
 
         def first(t: Any) -> Any:
@@ -274,9 +274,9 @@ class TiledProduct(NamedTuple):
 
         def summed(*where: Any) -> tvm.tir.PrimExpr:
             *around, t, panel, y, x = where
-            at, *of_pair = axes
-            first_factor = left(*around, first(t) + y, at, *of_pair)
-            second_factor = right(*around, panel, at, x, *of_pair)
+            at, *of_group = axes
+            first_factor = left(*around, first(t) + y, at, *of_group)
+            second_factor = right(*around, panel, at, x, *of_group)
             if source is not None and self.is_asked_for:
                 second_factor = widened_from(second_factor, source(*around, panel, at, x))
             return te.sum(first_factor * second_factor, axis=axes)
@@ -329,11 +329,11 @@ class TiledProduct(NamedTuple):
         stage.compute_at(whole, xo if places < self.depth else yo)
         maker, made_at = whole, whole.leaf_iter_vars[0]
         *_, t, panel, ty, tx = stage.op.axis
-        depth, *of_pair = stage.op.reduce_axis
+        depth, *of_group = stage.op.reduce_axis
         if self.is_by_registers:
             if places < self.depth:
                 part, depth = stage.split(depth, places)
-                stage.reorder(part, t, panel, ty, tx, depth, *of_pair)
+                stage.reorder(part, t, panel, ty, tx, depth, *of_group)
                 maker, made_at = stage, part
             intrinsic = tile_intrinsic(
                 (tile, self.width, places),

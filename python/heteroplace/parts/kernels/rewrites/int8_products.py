@@ -1,0 +1,49 @@
+"""Products of bytes with constant weights of 8 bits -> products by VNNI, of any number of columns.
+
+    nn.dense(%x of uint8, const of int8)  ==>  heteroplace_int8_matmul(%x, panels)
+
+TVM's own schedule is for columns in whole vectors and takes several times as long; without them it
+multiplies one number at a time.
+"""
+
+from __future__ import annotations
+
+from tvm import relay
+
+from heteroplace.parts.kernels.cpu.int8_matmul_op import can_multiply, int8_matmul, quad_panels
+from heteroplace.relay.expressions import is_op_call, rebuilt, static_shape
+
+_MIN_ROWS = 2
+"""Of a tile."""
+
+
+def with_int8_products(function: relay.Function) -> relay.Function:
+    """Return a typed function with such products replaced; weights that are one stay one."""
+    panels: dict[int, relay.Constant] = {}
+
+    def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+        if not is_op_call(old, "nn.dense"):
+            return new
+        data, weights = old.args
+        types = [str(each.checked_type.dtype) for each in (data, weights, old)]
+        if types != ["uint8", "int8", "int32"] or not isinstance(weights, relay.Constant):
+            return new
+        (rows, depth), (columns, _) = map(static_shape, (data.checked_type, weights.checked_type))
+        if not can_multiply(max(rows, _MIN_ROWS), columns, depth):
+            return new
+        key = weights.data.handle.contents.data
+        if key not in panels:
+            panels[key] = relay.const(quad_panels(weights.data.numpy()))
+        a = new.args[0]
+        if rows < _MIN_ROWS:
+            a = _spanned(relay.broadcast_to(a, (_MIN_ROWS, depth)), old)
+        call = _spanned(int8_matmul(a, panels[key], columns), old)
+        if rows < _MIN_ROWS:
+            call = _spanned(relay.strided_slice(call, [0], [rows], axes=[0]), old)
+        return call
+
+    return rebuilt(function, rewrite)
+
+
+def _spanned(call: relay.Call, old: relay.Call) -> relay.Call:
+    return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)
