@@ -126,6 +126,17 @@ def test_maximum_of_nothing_but_minus_infinity_is_minus_infinity() -> None:
     assert_equals_reference(model, {"x": data})
 
 
+@pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("shape", [[4, 32, 33], [3, 1367], [1, 4096]])
+def test_the_extreme_of_a_large_tensor(op_type: str, keepdims: int, shape: list[int]) -> None:
+    model = om.make_model([om.node(op_type, "x", "y", keepdims=keepdims)], {"x": shape}, ["y"])
+    data = np.random.default_rng(3).standard_normal(shape, dtype=np.float32)
+    assert_equals_reference(model, {"x": data})
+    assert_equals_reference(model, {"x": np.full_like(data, np.inf)})
+    assert_equals_reference(model, {"x": np.full_like(data, -np.inf)})
+
+
 def test_quantization_rounds_half_to_even() -> None:
     weights = {"scale": np.array(2, np.float32), "zero": np.array(3, np.uint8)}
     model = om.make_model([om.node("QuantizeLinear", "x scale zero", "y")], {"x": [6]}, ["y"],

@@ -23,7 +23,7 @@ from heteroplace.relay.targets import OWN_KERNELS
 _CPU = "heteroplace.parts.kernels.cpu"
 """What schedules an op is loaded with the first such op."""
 
-_FOLDS = ("sum", "mean")
+_FOLDS = ("sum", "mean", "max", "min")
 
 
 def register_schedules() -> None:

@@ -8,16 +8,20 @@ axis of no elements, whose reduction is a constant.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.parts.onnx.converters.call import Converter, OnnxCall, const, dtype_of
+from heteroplace.parts.onnx.converters.call import Converter, OnnxCall, const, dtype_of, shape_of
 
 Reduce = Callable[[relay.Expr, list[int], bool], relay.Expr]
 """(operand, axes, keepdims) -> the reduced tensor."""
 Map = Callable[[relay.Expr], relay.Expr]
+
+_ROWS, _ROW_MULTIPLE, _MIN_IN_ROWS = (64, 32, 16, 8, 4, 2), 32, 4096
+"""Into how many rows of how many elements a tensor is cut that is folded as a whole."""
 
 
 def axes_of(call: OnnxCall, operand: int = 1) -> list[int] | None:
@@ -70,6 +74,22 @@ def _identity(value: float, dtype: str) -> float | int:
     return int(limits.max if value > 0 else limits.min)
 
 
+def fold_of_all(fold: Callable[..., relay.Expr], data: relay.Expr) -> relay.Expr:
+    """Return the largest or smallest element, of rows first: cores share these, in whole vectors.
+
+    Parameters
+    ----------
+    fold
+        `relay.max` or `relay.min`, which find the same in any order.
+    """
+    size = prod(shape_of(data))
+    fitting = (rows for rows in _ROWS if size % (rows * _ROW_MULTIPLE) == 0)
+    rows = next(fitting, 1) if size >= _MIN_IN_ROWS else 1
+    if rows > 1:
+        data = fold(relay.reshape(data, [rows, -1]), axis=1)
+    return fold(data)
+
+
 def _maximum(data: relay.Expr, axes: list[int], keepdims: bool) -> relay.Expr:
     return _extreme(data, axes, keepdims, relay.max, relay.any, -np.inf)
 
@@ -89,7 +109,11 @@ def _extreme(
     dtype = dtype_of(data)
     if dtype == "bool":
         return reduce_bool(data, axis=axes, keepdims=keepdims)
-    result = reduce(data, axis=axes, keepdims=keepdims)
+    if len(axes) == len(shape_of(data)):
+        result = fold_of_all(reduce, data)
+        result = relay.reshape(result, [1] * len(axes)) if keepdims else result
+    else:
+        result = reduce(data, axis=axes, keepdims=keepdims)
     if not dtype.startswith("float"):
         return result
     limit = const(infinity, dtype)

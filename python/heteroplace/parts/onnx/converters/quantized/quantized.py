@@ -26,6 +26,7 @@ from heteroplace.parts.onnx.converters.quantized.byte_products import (
     byte_convolution,
     byte_factor,
 )
+from heteroplace.parts.onnx.converters.reductions import fold_of_all
 from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
 
 
@@ -82,7 +83,8 @@ def dequantize_linear(call: OnnxCall) -> relay.Expr:
 def dynamic_quantize_linear(call: OnnxCall) -> relay.expr.TupleWrapper:
     """Convert DynamicQuantizeLinear: (x quantised, scale, zero point), from the range with 0."""
     data, zero = call.operand(0), const(0, "float32")
-    highest, lowest = relay.maximum(relay.max(data), zero), relay.minimum(relay.min(data), zero)
+    highest = relay.maximum(fold_of_all(relay.max, data), zero)
+    lowest = relay.minimum(fold_of_all(relay.min, data), zero)
     span = relay.subtract(highest, lowest)
     # Of nothing but zeros any scale is right; onnxruntime has 1.
     one = const(1, "float32")
