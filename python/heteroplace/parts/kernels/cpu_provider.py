@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -39,13 +40,13 @@ _CPU, _REWRITES = "heteroplace.parts.kernels.cpu", "heteroplace.parts.kernels.re
 _BFLOAT16_PRODUCTS = f"{_REWRITES}.bfloat16_products:Bfloat16Products"
 _BFLOAT16_CONVOLUTIONS = f"{_REWRITES}.bfloat16_products:Bfloat16Convolutions"
 """Loaded for targets that multiply in bfloat16."""
-_BYTES = ("int8", "uint8")
 _FINISHES = {
     "heteroplace_bounded_byte": f"{_CPU}.bounded_bytes:packed_bytes",
     "heteroplace_quantised_matmul": f"{_CPU}.words_ahead:words_ahead",
 }
 """Rewrites of lowered kernels that have one of our ops, by its name."""
 _BOUNDED_STEPS = f"{_REWRITES}.bounded_steps:with_bounded_steps"
+_LINE_CONVOLUTIONS = f"{_REWRITES}.line_convolutions:with_line_convolutions"
 _INT8_PRODUCTS = f"{_REWRITES}.int8_products:with_int8_products"
 
 
@@ -77,12 +78,15 @@ class CpuProvider:
             is_used = any(map(has_bfloat16_kernels, (target, *own_targets.values())))
             return (load_entry(entry)(is_bfloat16),) if is_used else ()
 
-        first = (ScaleMaps(), MatrixConvolutions(), ConvolvePhases())
+        lines = _loaded_pass("LineConvolutions", _LINE_CONVOLUTIONS, "nn.conv1d")
+        first = (ScaleMaps(), lines, MatrixConvolutions(), ConvolvePhases())
         bounded: tuple[tvm.transform.Pass, ...] = ()
         products: tuple[tvm.transform.Pass, ...] = ()
         if multiplies_integers(target):
-            bounded = (_loaded_pass("BoundedSteps", _BOUNDED_STEPS, "cast", target),)
-            products = (_loaded_pass("Int8Products", _INT8_PRODUCTS, "nn.dense", target),)
+            bounded = (_loaded_pass("BoundedSteps", _BOUNDED_STEPS, "cast"),)
+            products = (
+                _loaded_pass("Int8Products", _INT8_PRODUCTS, "nn.dense", _of_bytes, target),
+            )
         return SegmentPasses(
             (*first, WholeBlocks(float_lanes(target)), Powers()),
             (*products, *lowered(_BFLOAT16_PRODUCTS), *in_place),
@@ -110,21 +114,30 @@ class CpuProvider:
         return with_held_weights(network, cluster)
 
 
-def _loaded_pass(name: str, entry: str, op: str, target: tvm.target.Target) -> tvm.transform.Pass:
-    """Return a pass for numbers of 8 bits that is loaded with the first network that has them."""
+def _loaded_pass(
+    name: str,
+    entry: str,
+    op: str,
+    is_meant: Callable[[relay.Expr], bool] = lambda node: True,
+    target: tvm.target.Target | None = None,
+) -> tvm.transform.Pass:
+    """Return a pass that is loaded with the first function that has such a call of an op.
+
+    `target`: current for the pass; None: it does not ask for one.
+    """
 
     def run(function: relay.Function) -> relay.Function:
-        if not any(map(_is_of_bytes, post_order(function.body))):
+        if not any(is_op_call(node, op) and is_meant(node) for node in post_order(function.body)):
             return function
-        with target:
+        with target or nullcontext():
             rewritten: relay.Function = load_entry(entry)(function)
         return rewritten
 
-    return function_pass(name, run, ops=(op,))
+    return function_pass(name, run, opt_level=3, ops=(op,))
 
 
-def _is_of_bytes(node: relay.Expr) -> bool:
-    return isinstance(node, relay.Call) and getattr(node.checked_type, "dtype", "") in _BYTES
+def _of_bytes(call: relay.Call) -> bool:
+    return str(call.args[0].checked_type.dtype) == "uint8"
 
 
 CPU = CpuProvider()

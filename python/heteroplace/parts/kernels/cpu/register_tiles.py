@@ -30,7 +30,7 @@ from heteroplace.parts.kernels.cpu.tile_assembly import (
     PAIRS,
     REGISTERS,
     Asking,
-    Tile,
+    RegisterTile,
     numbers_of,
     tile_text,
 )
@@ -130,7 +130,9 @@ def tile_intrinsic(
     name += f"_asks{asking.pages}x{asking.bytes_}x{depth}" * (asking.pages > 0)
     name += f"_of_{source_dtype}" * bool(source_dtype)
     vectors = columns // lanes
-    tile = Tile(name, rows, vectors, lanes, right_dtype, source_dtype, is_left_transposed, is_part)
+    tile = RegisterTile(
+        name, rows, vectors, lanes, right_dtype, source_dtype, is_left_transposed, is_part
+    )
 
     def body(ins: Any, outs: Any) -> tir.Stmt:
         return _call(tile, asking, ins, outs, max(1, tiles_of_panel))
@@ -151,7 +153,7 @@ def tile_intrinsic(
     return te.decl_tensor_intrin(result.op, parts, binds=binds)
 
 
-def _call(tile: Tile, asking: Asking, ins: Any, outs: Any, tiles_of_panel: int) -> tir.Stmt:
+def _call(tile: RegisterTile, asking: Asking, ins: Any, outs: Any, tiles_of_panel: int) -> tir.Stmt:
     """What computes a tile: a call of its function, or of that which widens weights too."""
     first = tile._replace(name=f"{tile.name}_widens", widens=True)
     functions = (tile, first) if tile.source_dtype else (tile,)
@@ -227,7 +229,7 @@ def _group_product(
     return left, right, te.compute((rows, columns), element, "tile")
 
 
-def _zeros(tile: Tile, result: tir.Buffer) -> tir.Stmt:
+def _zeros(tile: RegisterTile, result: tir.Buffer) -> tir.Stmt:
     """What a tile's sums are before the first part."""
     ib = tir.ir_builder.create()
     with ib.for_range(0, tile.rows, "row") as row:

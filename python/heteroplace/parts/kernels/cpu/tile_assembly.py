@@ -49,7 +49,7 @@ def numbers_of(right_dtype: str) -> int:
     return int(tvm.DataType(right_dtype).lanes)
 
 
-class Tile(NamedTuple):
+class RegisterTile(NamedTuple):
     """What a function computes."""
 
     name: str
@@ -99,7 +99,7 @@ class Asking(NamedTuple):
         return self.pages * self.between_pages
 
 
-def tile_text(tile: Tile, asking: Asking) -> str:
+def tile_text(tile: RegisterTile, asking: Asking) -> str:
     """Return a function in LLVM's language: (result, left, right, its source if there is one,
     strides of left and right in elements, depth, bytes from right or source to the first prefetch)
     -> 0."""
@@ -143,7 +143,7 @@ def tile_text(tile: Tile, asking: Asking) -> str:
     return "\n".join([*text, "  ret i32 0", "}"])
 
 
-def _instructions(tile: Tile, asking: Asking) -> list[str]:
+def _instructions(tile: RegisterTile, asking: Asking) -> list[str]:
     """Return assembly for these operands: addresses of the left matrix and of the right one, the
     depth, the address of the next prefetch, and the address of the source if it is widened; the
     same again, with their first values; the address of the result, and both strides in bytes."""

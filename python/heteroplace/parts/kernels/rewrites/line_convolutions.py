@@ -1,0 +1,91 @@
+"""Convolutions along one axis -> products of matrices, or convolutions of maps of one row.
+
+TVM has a plain loop for them on CPUs. But
+
+    nn.conv1d(%x[n, c, w], const[o, c, k])
+        ==>  transpose(reshape(nn.dense(windows of %x[n t, c k], const'[o, c k]), [n, t, o]))
+    nn.conv1d(%x[n, c, w], const, groups=g)
+        ==>  squeeze(nn.conv2d(%x[n, c, 1, w], const'[o, c / g, 1, k], groups=g))
+
+have kernels on vectors. The windows are copies, k / stride times as large as what they are of. The
+second form is for long lines, for groups, and where windows skip elements.
+Source: Chellapilla et al., "High Performance Convolutional Neural Networks for Document Processing"
+(2006), section 2, for the windows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relay
+
+from heteroplace.relay.expressions import is_op_call, rebuilt, static_shape
+
+_MAX_WINDOWS = 2**20
+"""Numbers of all windows, which stay in the caches."""
+
+
+def with_line_convolutions(function: relay.Function) -> relay.Function:
+    """Return a typed function without such convolutions; types are not inferred."""
+    return rebuilt(function, _rewritten)
+
+
+def _rewritten(old: relay.Expr, new: relay.Expr) -> relay.Expr:
+    if not is_op_call(old, "nn.conv1d") or not _is_plain(old):
+        return new
+    _, channels, size = static_shape(old.args[1].checked_type)
+    num, _, width = static_shape(old.checked_type)
+    is_alone = int(old.attrs.groups) == 1 and int(old.attrs.dilation[0]) == 1
+    is_small = num * width * channels * size <= _MAX_WINDOWS
+    return (_as_product if is_alone and is_small else _as_map)(old, new.args[0])
+
+
+def _is_plain(call: relay.Call) -> bool:
+    attrs = call.attrs
+    return (
+        (attrs.data_layout, attrs.kernel_layout) == ("NCW", "OIW")
+        and attrs.out_layout in ("", "NCW")
+        and isinstance(call.args[1], relay.Constant)
+        and all(each.checked_type.dtype == "float32" for each in (*call.args, call))
+    )
+
+
+def _as_product(call: relay.Call, data: relay.Expr) -> relay.Expr:
+    filters = call.args[1].data.numpy()
+    num_out, channels, size = filters.shape
+    num, _, width = static_shape(call.checked_type)
+    before, after = _padding(call)
+    if before or after:
+        data = _at(relay.nn.pad(data, ((0, 0), (0, 0), (before, after))), call)
+    stride = int(call.attrs.strides[0])
+    windows = _at(relay.sliding_window(data, 1, [channels, size], [1, stride]), call)
+    rows = _at(relay.reshape(windows, (num * width, channels * size)), call)
+    weights = relay.const(filters.reshape(num_out, channels * size))
+    product = _at(relay.nn.dense(rows, weights), call)
+    product = _at(relay.reshape(product, (num, width, num_out)), call)
+    return _at(relay.transpose(product, (0, 2, 1)), call)
+
+
+def _as_map(call: relay.Call, data: relay.Expr) -> relay.Expr:
+    attrs, filters = call.attrs, call.args[1].data.numpy()
+    before, after = _padding(call)
+    convolved = relay.nn.conv2d(
+        _at(relay.expand_dims(data, 2), call),
+        relay.const(filters[:, :, np.newaxis]),
+        strides=(1, int(attrs.strides[0])),
+        padding=(0, before, 0, after),
+        dilation=(1, int(attrs.dilation[0])),
+        groups=int(attrs.groups),
+        channels=len(filters),
+        kernel_size=(1, filters.shape[2]),
+    )
+    return _at(relay.squeeze(_at(convolved, call), [2]), call)
+
+
+def _padding(call: relay.Call) -> tuple[int, int]:
+    """Elements before and after the data."""
+    padding = [int(each) for each in call.attrs.padding]
+    return padding[0], padding[-1]
+
+
+def _at(call: relay.Call, old: relay.Call) -> relay.Call:
+    return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)

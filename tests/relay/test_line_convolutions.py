@@ -1,0 +1,86 @@
+"""Convolutions along one axis as products and as maps of one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import TARGET
+from tvm import relay
+
+from heteroplace.parts.kernels.rewrites import line_convolutions
+from heteroplace.parts.kernels.rewrites.line_convolutions import with_line_convolutions
+
+pytestmark = pytest.mark.relay
+
+SHAPES = [(1, 3, 20), (2, 8, 33), (3, 16, 17)]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"strides": 2},
+    {"padding": (2, 1)},
+    {"padding": (0, 3), "strides": 3},
+    {"dilation": 2, "padding": 2},
+]
+
+
+def convolution(shape: tuple[int, ...], outs: int, size: int, **options: Any) -> tvm.IRModule:
+    """A convolution with what is elementwise behind it."""
+    groups = options.get("groups", 1)
+    rng = np.random.default_rng(size)
+    filters = rng.standard_normal((outs, shape[1] // groups, size)).astype("float32")
+    x = relay.var("x", shape=shape)
+    y = relay.nn.conv1d(x, relay.const(filters), channels=outs, kernel_size=size, **options)
+    return relay.transform.InferType()(tvm.IRModule.from_expr(relay.nn.relu(y)))
+
+
+def run(mod: tvm.IRModule, data: np.ndarray) -> np.ndarray:
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, target=TARGET)
+    module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu(0)))
+    module.run(x=data)
+    result: np.ndarray = module.get_output(0).numpy()
+    return result
+
+
+def rewritten(mod: tvm.IRModule) -> tvm.IRModule:
+    typed = relay.transform.InferType()(mod)
+    new = tvm.IRModule.from_expr(with_line_convolutions(typed["main"]))
+    return relay.transform.InferType()(new)
+
+
+def check(mod: tvm.IRModule, op: str) -> None:
+    new = rewritten(mod)
+    names = relay.analysis.list_op_freqs(new)
+    assert "nn.conv1d" not in names
+    assert op in names
+    shape = [int(extent) for extent in mod["main"].params[0].checked_type.shape]
+    data = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    np.testing.assert_allclose(run(new, data), run(mod, data), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_convolution_is_a_product(shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    is_map = "dilation" in options
+    check(convolution(shape, 10, 5, **options), "nn.conv2d" if is_map else "nn.dense")
+
+
+@pytest.mark.parametrize("groups", [2, 8])
+@pytest.mark.parametrize("options", OPTIONS[:4], ids=str)
+def test_one_of_groups_is_a_map(groups: int, options: dict[str, Any]) -> None:
+    check(convolution((2, 8, 33), 16, 3, groups=groups, **options), "nn.conv2d")
+
+
+def test_long_lines_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    mod = convolution((1, 8, 40), 16, 3)
+    check(mod, "nn.dense")
+    monkeypatch.setattr(line_convolutions, "_MAX_WINDOWS", 8 * 3 * 38 - 1)
+    check(mod, "nn.conv2d")
+
+
+def test_weights_that_are_computed_stay() -> None:
+    x, filters = relay.var("x", shape=(1, 3, 9)), relay.var("w", shape=(4, 3, 3))
+    mod = tvm.IRModule.from_expr(relay.nn.conv1d(x, filters, channels=4, kernel_size=3))
+    assert relay.analysis.list_op_freqs(rewritten(mod))["nn.conv1d"] == 1
