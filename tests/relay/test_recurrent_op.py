@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from heteroplace.pipeline.core_stages import prepare
 from heteroplace.relay.limits import MAX_RECURRENT_STEPS
 from heteroplace.relay.recurrent.op import RECURRENT_BYTES_OP, RECURRENT_OP
 from heteroplace.relay.recurrent.unrolled import Unrolled, unrolled_for
+from heteroplace.relay.source import Source, source_to_json
 from heteroplace.relay.targets import multiplies_integers
+from tests.programs import run_python
 
 pytestmark = pytest.mark.relay
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -170,3 +173,31 @@ def test_a_gpu_is_told_to_unroll_first() -> None:
     mod = from_onnx(layer("RNN", (4, 1, 3, 16), "forward"), simplify=False).mod
     with pytest.raises(LoweringError, match="unrolled:Unrolled"):
         relay.build(mod, target=tvm.target.Target("cuda -arch=sm_80", host="llvm"))
+
+
+READER = """
+import numpy as np
+from heteroplace.relay.source import source_from_json
+folder = {folder!r}
+arrays = np.load(folder + "/arrays.npz")
+data = open(folder + "/source.json", "rb").read()
+read = source_from_json(data, lambda index, _: arrays[str(index)])
+print(read.mod["main"].ret_type.fields[0])
+"""
+
+
+def test_a_stored_module_is_read_by_a_new_process(tmp_path: Path) -> None:
+    imported = from_onnx(byte_layer(4, 3, 16), simplify=False)
+    main = relay.build_module.bind_params_by_name(imported.mod["main"], imported.params)
+    plain = relay.Function(main.params, main.body)
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(plain))
+    arrays: dict[str, np.ndarray] = {}
+
+    def place(array: np.ndarray) -> int:
+        arrays[str(len(arrays))] = array.reshape(-1).view(np.uint8)
+        return len(arrays) - 1
+
+    (tmp_path / "source.json").write_bytes(source_to_json(Source(mod, 3), place))
+    np.savez(tmp_path / "arrays.npz", **arrays)
+    text = run_python(READER.format(folder=str(tmp_path)))
+    assert text.strip() == "Tensor[(4, 2, 1, 16), float32]"
