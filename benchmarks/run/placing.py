@@ -27,7 +27,10 @@ from zoo.models.catalogue import SMALLEST, matching_names
 from zoo.models.wired import wired_onnx
 from zoo.trained import trained_model
 
-_TRAINED = ("ppocr_direction", "ppocr_detection", "ppocr_recognition", "magika", "nudenet")
+_TRAINED = (
+    *("ppocr_direction", "ppocr_detection", "ppocr_recognition", "magika", "nudenet"),
+    *("ddddocr_common", "tashkeel_bilstm"),
+)
 _LIGHT = ("inception_v1", "inception_v2", "shufflenet", "squeezenet", "resnet50")
 NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "wired": wired_onnx,

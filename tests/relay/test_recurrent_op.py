@@ -130,6 +130,23 @@ def test_a_state_of_zeros_and_one_of_a_single_value() -> None:
     check(model, {"x": np.full((3, 1, 4), 50, np.float32)}, 5e-3)
 
 
+@pytest.mark.parametrize(("lengths", "count"), [([4, 4], 1), ([4, 3], 0)])
+def test_lengths_that_are_known_to_be_all_steps(lengths: list[int], count: int) -> None:
+    model = layer("LSTM", (4, 2, 3, 16), "reverse")
+    model.graph.node[0].input.append("lengths")
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.array(lengths, np.int32), "lengths")
+    )
+    imported = from_onnx(model, simplify=False)
+    assert count_ops(imported.mod) == count
+    inputs = om.random_inputs(model)
+    expected = om.run_onnxruntime(model, inputs)
+    for ours, theirs in zip(
+        run(imported.mod, imported.params, inputs, TARGET), expected, strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=5e-6, atol=5e-6)
+
+
 def test_nan_stays_nan() -> None:
     model = layer("LSTM", (3, 1, 4, 16), "forward")
     data = np.zeros((3, 1, 4), np.float32)

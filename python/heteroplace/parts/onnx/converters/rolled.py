@@ -20,7 +20,7 @@ _FUNCTIONS = {"lstm": ["sigmoid", "tanh", "tanh"], "gru": ["sigmoid", "tanh"], "
 def state_weights(call: OnnxCall, kind: str, steps: int) -> np.ndarray | None:
     """Return the weights of the state if the op runs such a layer; None: it does not.
 
-    The op knows neither peepholes, clips, coupled gates, lengths of single sequences, nor other
+    The op knows neither peepholes, clips, coupled gates, shorter sequences, nor other
     functions than the usual ones, and a GRU only with `linear_before_reset`.
 
     Returns
@@ -34,7 +34,7 @@ def state_weights(call: OnnxCall, kind: str, steps: int) -> np.ndarray | None:
     ]
     usual = _FUNCTIONS[kind]
     is_usual = [name.lower() for name in names] in ([], usual, usual + usual)
-    has_more = call.has(_LENGTHS) or call.has(_PEEPHOLES)
+    has_more = call.has(_PEEPHOLES) or not _are_whole(call, steps)
     has_more |= bool(call.number("clip", 0.0)) or bool(call.number("input_forget", 0))
     is_gru = kind == "gru"
     if has_more or not is_usual or (is_gru and not call.number("linear_before_reset", 0)):
@@ -48,6 +48,14 @@ def state_weights(call: OnnxCall, kind: str, steps: int) -> np.ndarray | None:
     if weights.dtype == np.int8 and _byte_scales(call) is None:
         return None
     return weights
+
+
+def _are_whole(call: OnnxCall, steps: int) -> bool:
+    """Whether all sequences are known to have all steps."""
+    if not call.has(_LENGTHS):
+        return True
+    lengths = constant_value(call.operand(_LENGTHS), call.params)
+    return lengths is not None and bool((lengths >= steps).all())
 
 
 def _byte_scales(call: OnnxCall) -> np.ndarray | None:
