@@ -16,6 +16,7 @@ from tvm import relay
 from heteroplace.errors import LoweringError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.parts.onnx.importer import from_onnx
+from heteroplace.parts.parallel.training.step import training_step
 from heteroplace.pipeline.core_stages import prepare
 from heteroplace.relay.limits import MAX_RECURRENT_STEPS
 from heteroplace.relay.recurrent.op import RECURRENT_BYTES_OP, RECURRENT_OP
@@ -26,8 +27,13 @@ from tests.programs import run_python
 
 pytestmark = pytest.mark.relay
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-SIZES = [(5, 2, 7, 16), (6, 1, 5, 3), (4, 3, 8, 40), (1, 1, 4, 128)]
-"""Steps, batch, inputs, states."""
+LAYERS = [
+    ((5, 2, 7, 16), "reverse"),
+    ((6, 1, 5, 3), "bidirectional"),
+    ((4, 3, 8, 40), "forward"),
+    ((1, 1, 4, 128), "forward"),
+]
+"""Steps, batch, inputs, states; and the direction."""
 
 
 def layer(kind: str, sizes: tuple[int, ...], direction: str, **attributes: Any) -> onnx.ModelProto:
@@ -105,8 +111,7 @@ def check(model: onnx.ModelProto, inputs: Any, tolerance: float) -> None:
 
 
 @pytest.mark.costly(2)
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize(("sizes", "direction"), LAYERS, ids=str)
 @pytest.mark.parametrize("kind", GATES)
 def test_both_forms_have_the_numbers_of_onnxruntime(
     kind: str, sizes: tuple[int, ...], direction: str
@@ -190,6 +195,15 @@ def test_a_gpu_is_told_to_unroll_first() -> None:
     mod = from_onnx(layer("RNN", (4, 1, 3, 16), "forward"), simplify=False).mod
     with pytest.raises(LoweringError, match="unrolled:Unrolled"):
         relay.build(mod, target=tvm.target.Target("cuda -arch=sm_80", host="llvm"))
+
+
+def test_all_weights_of_a_layer_are_trained() -> None:
+    imported = from_onnx(layer("LSTM", (2, 1, 3, 5), "forward"), simplify=False)
+    main = imported.mod["main"]
+    states = tvm.IRModule.from_expr(relay.Function(main.params, main.body.fields[0]))
+    step = training_step(states, imported.params, loss="mse")
+    assert {"w", "r", "b"} <= set(step.weights)
+    assert count_ops(step.backward) == 0
 
 
 READER = """

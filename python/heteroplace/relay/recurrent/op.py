@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tvm
 from tvm import relay, te
 
@@ -82,26 +81,27 @@ def is_recurrent(node: relay.Expr) -> bool:
     return any(is_op_call(node, name) for name in (RECURRENT_OP, RECURRENT_BYTES_OP))
 
 
-def in_panels(weights: np.ndarray) -> np.ndarray:
+def in_panels(weights: relay.Expr, columns: int, depth: int, dtype: str) -> relay.Expr:
     """Return weights of the state in the order in which the kernel reads them.
+
+    Of constants and parameters it is made while compiling.
 
     Parameters
     ----------
     weights
-        float32 or int8 [gates * hidden, hidden], padded.
+        float32 or int8 [gates * hidden, hidden], padded: [columns, depth].
 
     Returns
     -------
-    array
+    expression
         float32 [panels, hidden, width], or int8 [panels, hidden / 4, width, 4].
     """
-    columns, depth = weights.shape
     width = next(each for each in _WIDTHS if columns % each == 0)
-    panels = weights.reshape(columns // width, width, depth)
-    if weights.dtype == np.float32:
-        return np.ascontiguousarray(panels.transpose(0, 2, 1))
-    words = panels.reshape(columns // width, width, depth // BYTES, BYTES)
-    return np.ascontiguousarray(words.transpose(0, 2, 1, 3))
+    if dtype == "float32":
+        panels = relay.reshape(weights, (columns // width, width, depth))
+        return relay.transpose(panels, (0, 2, 1))
+    words = relay.reshape(weights, (columns // width, width, depth // BYTES, BYTES))
+    return relay.transpose(words, (0, 2, 1, 3))
 
 
 def register_recurrent_ops() -> None:

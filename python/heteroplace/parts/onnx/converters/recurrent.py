@@ -14,8 +14,8 @@ from tvm import relay
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.converters.call import OnnxCall, const
+from heteroplace.parts.onnx.converters.rolled import Line, state_weights
 from heteroplace.parts.onnx.converters.rolled import all_steps as all_steps_of
-from heteroplace.parts.onnx.converters.rolled import state_weights
 from heteroplace.relay.limits import MAX_RECURRENT_STEPS
 from heteroplace.relay.recurrent.op import GATES
 
@@ -167,7 +167,8 @@ def _layer(
         products = _products(call, direction, data, length)
         if is_rolled:
             biases = None if direction.biases is None else direction.biases[1]
-            steps, state = all_steps_of(call, kind, index, products, biases, state, backward)
+            line = Line(index, backward, direction.recurrent, biases)
+            steps, state = all_steps_of(call, kind, line, products, state)
         else:
             steps, state = _run(call, direction, step, products, state, (length, backward))
         all_steps.append(steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from tvm import relay
@@ -66,14 +67,19 @@ def _byte_scales(call: OnnxCall) -> np.ndarray | None:
     return scales if zero is not None and not np.any(zero) else None
 
 
+class Line(NamedTuple):
+    """One direction of a layer."""
+
+    number: int
+    is_backward: bool
+    weights: relay.Expr
+    """Those of the state: of floats [gates * hidden, hidden]; those of bytes are not read."""
+    biases: relay.Expr | None
+    """Those of the state, [gates * hidden]; None: 0."""
+
+
 def all_steps(
-    call: OnnxCall,
-    kind: str,
-    direction: int,
-    products: relay.Expr,
-    biases: relay.Expr | None,
-    states: Sequence[relay.Expr],
-    is_backward: bool,
+    call: OnnxCall, kind: str, line: Line, products: relay.Expr, states: Sequence[relay.Expr]
 ) -> tuple[relay.Expr, list[relay.Expr]]:
     """Return the states of all steps, [steps, batch, hidden], and the last state of each kind.
 
@@ -81,54 +87,58 @@ def all_steps(
     ----------
     products
         What the inputs give to the gates, with their biases, [steps, batch, gates * hidden].
-    biases
-        Those of the state, [gates * hidden]; None: 0.
     states
         The first ones, [batch, hidden]: H, and C of an LSTM.
     """
     gates = GATES[kind]
-    weights = constant_value(call.operand(_RECURRENT), call.params)
-    assert weights is not None  # else `state_weights` is None
-    own = weights[direction] if weights.dtype == np.float32 else weights[direction].T
-    hidden = own.shape[1]
+    values = constant_value(call.operand(_RECURRENT), call.params)
+    assert values is not None  # else `state_weights` is None
+    # Floats stay the parameter that they are, which may be trained.
+    weights, biases = line.weights, line.biases
+    hidden = values.shape[2] if values.dtype == np.float32 else values.shape[1]
     more = -hidden % HIDDEN_MULTIPLE
+    wide = hidden + more
     if biases is None:
         biases = relay.zeros((gates * hidden,), "float32")
     scales = sums = None
-    if own.dtype == np.int8:
+    if values.dtype == np.int8:
+        own = values[line.number].T
+        weights = relay.const(np.ascontiguousarray(own))
         given = _byte_scales(call)
         assert given is not None
-        columns = np.broadcast_to(given[direction], gates * hidden).astype(np.float32)
+        columns = np.broadcast_to(given[line.number], gates * hidden).astype(np.float32)
         scales = relay.const(_padded(columns, gates, more))
-        sums = relay.const(_padded(own.astype(np.int32).sum(1, dtype=np.int32), gates, more))
-    panels = in_panels(np.pad(_padded(own, gates, more), ((0, 0), (0, more))))
+        sums = relay.const(_padded(own.sum(1, dtype=np.int32), gates, more))
+    if more:
+        apart = relay.reshape(weights, (gates, hidden, hidden))
+        padded_weights = relay.nn.pad(apart, ((0, 0), (0, more), (0, more)))
+        weights = relay.reshape(padded_weights, (gates * wide, wide))
+    panels = in_panels(weights, gates * wide, wide, str(values.dtype))
     padded = [_wider(state, 1, more) for state in states]
     operands = Recurrent(
         _wider(products, gates, more),
-        relay.const(panels),
+        panels,
         _wider(biases, gates, more),
         padded[0],
         padded[1] if len(padded) > 1 else relay.const(np.zeros(1, np.float32)),
         scales,
         sums,
     )
-    results = recurrent(operands, kind, is_backward)
+    results = recurrent(operands, kind, line.is_backward)
     if more:
         results = [
             relay.strided_slice(each, [0], [hidden], axes=[axis])
             for each, axis in zip(results, (2, 1), strict=False)
         ]
     length = call.shape(0)[1 if call.number("layout", 0) else 0]
-    last = 0 if is_backward else length - 1
+    last = 0 if line.is_backward else length - 1
     final = relay.squeeze(relay.strided_slice(results[0], [last], [last + 1], axes=[0]), [0])
     return results[0], [final, *results[1:]]
 
 
 def _padded(values: np.ndarray, gates: int, more: int) -> np.ndarray:
-    """Rows or numbers of each gate with zeros behind them."""
-    apart = values.reshape(gates, -1, *values.shape[1:])
-    widths = [(0, 0), (0, more), *[(0, 0)] * (values.ndim - 1)]
-    return np.pad(apart, widths).reshape(-1, *values.shape[1:])
+    """Numbers of each gate with zeros behind them."""
+    return np.pad(values.reshape(gates, -1), ((0, 0), (0, more))).reshape(-1)
 
 
 def _wider(values: relay.Expr, gates: int, more: int) -> relay.Expr:
