@@ -26,11 +26,6 @@ from docs.pages.tutorials import ROOT
 # Commands that take very long, or are typed elsewhere.
 LEFT_OUT = {
     "make test": "CI types it",
-    "make lint": "CI types it",
-    "make test-all": "takes hours",
-    "make bench": "takes hours",
-    "make tables": "takes hours",
-    "make gpu": "needs an NVIDIA GPU",
     ".venv/bin/heteroplace run model.onnx --batch 1": "is for a model that leaves its batch open",
 }
 # What the README says has to be there, and what the page of tutorials says.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,25 +90,35 @@ def count_ops(mod: tvm.IRModule) -> int:
 
 def run(mod: tvm.IRModule, params: Any, inputs: Any, target: str) -> list[Any]:
     """Run a module that is built by TVM alone."""
+    return built(mod, params, target)(inputs)
+
+
+def built(mod: tvm.IRModule, params: Any, target: str) -> Callable[[Any], list[Any]]:
+    """Return what runs a module that is built by TVM alone."""
     with tvm.transform.PassContext(opt_level=3):
         library = relay.build(mod, target=target, params=params)
     module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu(0)))
-    module.run(**inputs)
-    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+    def results(inputs: Any) -> list[Any]:
+        module.run(**inputs)
+        return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+    return results
 
 
-def check(model: onnx.ModelProto, inputs: Any, tolerance: float) -> None:
+def check(model: onnx.ModelProto, tolerance: float, *all_inputs: Any) -> None:
     """Compare both forms with onnxruntime, for this processor and for any x86-64 one."""
-    expected = om.run_onnxruntime(model, inputs)
     imported = from_onnx(model, simplify=False)
     whole = relay.transform.InferType()(imported.mod)
     assert count_ops(whole) > 0
     apart = Unrolled()(whole)
     assert count_ops(apart) == 0
     for mod, target in ((whole, TARGET), (whole, "llvm"), (apart, "llvm")):
-        actual = run(mod, imported.params, inputs, target)
-        for mine, reference in zip(actual, expected, strict=True):
-            np.testing.assert_allclose(mine, reference, rtol=tolerance, atol=tolerance)
+        results = built(mod, imported.params, target)
+        for inputs in all_inputs:
+            expected = om.run_onnxruntime(model, inputs)
+            for mine, reference in zip(results(inputs), expected, strict=True):
+                np.testing.assert_allclose(mine, reference, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.costly(2)
@@ -117,7 +128,7 @@ def test_both_forms_have_the_numbers_of_onnxruntime(
     kind: str, sizes: tuple[int, ...], direction: str
 ) -> None:
     model = layer(kind, sizes, direction)
-    check(model, om.random_inputs(model), 5e-6)
+    check(model, 5e-6, om.random_inputs(model))
 
 
 @pytest.mark.costly(2)
@@ -125,14 +136,14 @@ def test_both_forms_have_the_numbers_of_onnxruntime(
 def test_both_forms_with_weights_of_bytes(hidden: int) -> None:
     model = byte_layer(5, 8, hidden)
     data = np.random.default_rng(0).standard_normal((5, 1, 8)).astype("float32")
-    check(model, {"x": data}, 5e-3)
+    check(model, 5e-3, {"x": data})
 
 
 def test_a_state_of_zeros_and_one_of_a_single_value() -> None:
     """The range of a state is its rounding step: of zeros there is none."""
     model = byte_layer(3, 4, 16)
-    check(model, {"x": np.zeros((3, 1, 4), np.float32)}, 5e-3)
-    check(model, {"x": np.full((3, 1, 4), 50, np.float32)}, 5e-3)
+    zeros, large = (np.full((3, 1, 4), value, np.float32) for value in (0, 50))
+    check(model, 5e-3, {"x": zeros}, {"x": large})
 
 
 @pytest.mark.parametrize(("lengths", "count"), [([4, 4], 1), ([4, 3], 0)])
