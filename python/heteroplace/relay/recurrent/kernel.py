@@ -1,15 +1,16 @@
-"""The kernel of `op.py`: the steps one after another, each with all of its vectors in registers.
+"""The kernel of `op.py`: a loop over the steps.
 
-Weights are in panels. A panel, or two of them where a processor has 32 registers, is multiplied by
-the state without a sum that leaves the registers. With bytes, an instruction multiplies 64 of them
-(`relay/vnni.py`).
+Weights are in panels. One panel, or two on processors with 32 vector registers, is multiplied by a
+row of the state at a time, and all sums stay in registers. If the weights are large, cores share
+the panels of each step. For weights of bytes, one instruction multiplies 64 (`relay/vnni.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import tvm
@@ -21,8 +22,8 @@ from heteroplace.relay.vnni import BYTES, LANES, SUMS, add_products
 
 _FLOAT, _BYTE = "float32", "uint8"
 _MAX_BYTE = 255.0
-_Places = Callable[[Any], list[tuple[Any, int]]]
-"""(first panels of a tile) -> the panel of each vector, and its place within that."""
+_MIN_SHARED_BYTES = 2**18
+"""Of weights whose panels cores share: for fewer, to wake the cores takes longer."""
 
 
 def recurrent_kernel(
@@ -47,44 +48,43 @@ def recurrent_kernel(
     lanes = float_lanes(target)
 
     def body(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        loop = _Loop(kind, is_backward, lanes, list(ins), list(outs))
-        return loop.statement(multiplies_integers(target))
+        loop = _Loop(kind, lanes, ins, outs)
+        return loop.statement(is_backward=is_backward, has_vnni=multiplies_integers(target))
 
     types = [_FLOAT] * len(shapes)
     results = te.extern(list(shapes), list(tensors), body, name="recurrent", dtype=types)
     return [results] if isinstance(results, te.Tensor) else list(results)
 
 
-@dataclass
 class _Loop:
-    """The statement of one layer."""
+    """What makes the statement of one layer."""
 
-    kind: str
-    is_backward: bool
-    lanes: int
-    ins: list[tir.Buffer]
-    outs: list[tir.Buffer]
-
-    def statement(self, has_vnni: bool) -> tir.Stmt:
-        """Return it."""
+    def __init__(
+        self, kind: str, lanes: int, ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]
+    ) -> None:
         self.builder = tir.ir_builder.create()
-        products, weights, _, hidden, cell = self.ins[:5]
+        self.kind, self.lanes, self.ins, self.outs = kind, lanes, ins, outs
+        products, weights, _, hidden, _ = ins[:5]
         self.steps, self.batch, self.columns = (int(each) for each in products.shape)
         self.hidden = int(hidden.shape[1])
         self.panels, self.width = int(weights.shape[0]), int(weights.shape[2])
         self.state = self._buffer("state", (self.batch, self.hidden))
         self.gates = self._buffer("gates", (self.batch, self.columns))
-        self._copied(hidden, self.state)
+
+    def statement(self, *, is_backward: bool, has_vnni: bool) -> tir.Stmt:
+        """Return the statement. `has_vnni`: bytes may be multiplied by VNNI."""
+        _, weights, _, hidden, cell = self.ins[:5]
+        self._copy(hidden, self.state)
         if self.kind == "lstm":
-            self._copied(cell, self.outs[1])
-        multiply = self._float_products
-        if weights.dtype == "int8":
-            self.bytes = self._buffer("bytes", (self.batch, self.hidden), _BYTE)
-            self.scratch = self._buffer("scratch", (4 * self.lanes,))
-            multiply = self._byte_products if has_vnni else self._plain_byte_products
+            self._copy(cell, self.outs[1])
         with self.builder.for_range(0, self.steps, name="step") as step:
-            multiply()
-            self._step(self.steps - 1 - step if self.is_backward else step)
+            if weights.dtype == _FLOAT:
+                self._multiply_floats()
+            elif has_vnni:
+                self._multiply_bytes()
+            else:
+                self._multiply_bytes_plainly()
+            self._update(self.steps - 1 - step if is_backward else step)
         return self.builder.get()
 
     def _buffer(
@@ -96,55 +96,50 @@ class _Loop:
         )
         return buffer
 
-    def _vectors(self, extent: int, visit: Callable[[Any, Any], None]) -> None:
-        """Call `visit` with each row of the batch and the first place of each vector."""
+    @contextmanager
+    def _vectors(self) -> Iterator[tuple[Any, Any]]:
+        """Loop over the state: give the row, and the first place of each vector."""
         with (
             self.builder.for_range(0, self.batch, name="row") as row,
-            self.builder.for_range(0, extent // self.lanes, name="vector") as vector,
+            self.builder.for_range(0, self.hidden // self.lanes, name="vector") as vector,
         ):
-            visit(row, vector * self.lanes)
+            yield row, vector * self.lanes
 
     def _load(self, buffer: tir.Buffer, *at: Any) -> tir.PrimExpr:
         return buffer.vload(list(at), f"{_FLOAT}x{self.lanes}")
 
-    def _all(self, value: tir.PrimExpr | float) -> tir.PrimExpr:
-        if isinstance(value, float):
-            value = tir.const(value, _FLOAT)
+    def _all(self, value: tir.PrimExpr) -> tir.PrimExpr:
         return tir.Broadcast(value, self.lanes)
 
-    def _copied(self, source: tir.Buffer, target: tir.Buffer) -> None:
-        self._vectors(
-            self.hidden,
-            lambda row, at: self.builder.emit(
-                target.vstore([row, at], self._load(source, row, at))
-            ),
-        )
+    def _copy(self, source: tir.Buffer, target: tir.Buffer) -> None:
+        with self._vectors() as (row, at):
+            self.builder.emit(target.vstore([row, at], self._load(source, row, at)))
 
-    def _step(self, time: Any) -> None:
+    def _update(self, time: Any) -> None:
+        """Make the state of a step from its gates."""
         products = self.ins[0]
+        with self._vectors() as (row, at):
 
-        def visit(row: Any, at: Any) -> None:
-            def given(gate: int) -> tir.PrimExpr:
+            def from_input(gate: int) -> tir.PrimExpr:
                 return self._load(products, time, row, at + gate * self.hidden)
 
             def from_state(gate: int) -> tir.PrimExpr:
                 return self._load(self.gates, row, at + gate * self.hidden)
 
-            old = self._load(self.state, row, at)
+            def total(gate: int) -> tir.PrimExpr:
+                return from_input(gate) + from_state(gate)
+
             if self.kind == "lstm":
-                new = self._lstm(row, at, [given(gate) + from_state(gate) for gate in range(4)])
+                new = self._lstm(row, at, [total(gate) for gate in range(4)])
             elif self.kind == "gru":
-                update = tir.sigmoid(given(0) + from_state(0))
-                reset = tir.sigmoid(given(1) + from_state(1))
-                fresh = self.builder.let("fresh", tir.tanh(given(2) + reset * from_state(2)))
-                new = fresh + update * (old - fresh)
+                update, reset = tir.sigmoid(total(0)), tir.sigmoid(total(1))
+                fresh = self.builder.let("fresh", tir.tanh(from_input(2) + reset * from_state(2)))
+                new = fresh + update * (self._load(self.state, row, at) - fresh)
             else:
-                new = tir.tanh(given(0) + from_state(0))
+                new = tir.tanh(total(0))
             value = self.builder.let("new_state", new)
             self.builder.emit(self.state.vstore([row, at], value))
             self.builder.emit(self.outs[0].vstore([time, row, at], value))
-
-        self._vectors(self.hidden, visit)
 
     def _lstm(self, row: Any, at: Any, gates: list[tir.PrimExpr]) -> tir.PrimExpr:
         write, show, keep = (tir.sigmoid(gate) for gate in gates[:3])
@@ -155,61 +150,85 @@ class _Loop:
         self.builder.emit(cells.vstore([row, at], cell))
         return show * tir.tanh(cell)
 
-    def _float_products(self) -> None:
+    @contextmanager
+    def _tiles(self, lanes: int) -> Iterator[tuple[Any, list[tuple[Any, int]]]]:
+        """Loop over tiles, one or two panels and a row of the state: give the row, and of each
+        vector of the tile its panel and its place in that."""
+        weights = self.ins[1]
+        num_bytes = math.prod(map(int, weights.shape)) * tvm.DataType(weights.dtype).bits // 8
+        kind = "parallel" if num_bytes >= _MIN_SHARED_BYTES else "serial"
+        count = self.panels // self._together
+        with (
+            self.builder.for_range(0, count, name="panels", kind=kind) as panels,
+            self.builder.for_range(0, self.batch, name="row") as row,
+        ):
+            every = [panels * self._together + panel for panel in range(self._together)]
+            yield row, [(panel, at) for panel in every for at in range(0, self.width, lanes)]
+
+    @property
+    def _together(self) -> int:
+        """Panels that are multiplied at once."""
+        return 2 if self.lanes >= LANES and self.panels % 2 == 0 else 1
+
+    def _sums(self, dtype: str) -> tir.Buffer:
+        """Registers for the sums of a tile."""
+        return self._buffer("sums", (self._together * self.width,), dtype, "local")
+
+    def _multiply_floats(self) -> None:
         weights, biases = self.ins[1:3]
-        sums, places = self._sums(_FLOAT, self.lanes)
-        with self._tiles() as (panels, row):
-            for number, (panel, at) in enumerate(places(panels)):
+        with self._tiles(self.lanes) as (row, places):
+            sums = self._sums(_FLOAT)
+            for number, (panel, at) in enumerate(places):
                 start = self._load(biases, panel * self.width + at)
                 self.builder.emit(sums.vstore([number * self.lanes], start))
             with self.builder.for_range(0, self.hidden, name="depth") as depth:
                 left = self.builder.let("left", self._all(self.state.vload([row, depth])))
-                for number, (panel, at) in enumerate(places(panels)):
+                for number, (panel, at) in enumerate(places):
                     right = self._load(weights, panel, depth, at)
                     total = self._load(sums, number * self.lanes) + left * right
                     self.builder.emit(sums.vstore([number * self.lanes], total))
-            for number, (panel, at) in enumerate(places(panels)):
+            for number, (panel, at) in enumerate(places):
                 total = self._load(sums, number * self.lanes)
                 self.builder.emit(self.gates.vstore([row, panel * self.width + at], total))
 
-    def _byte_products(self) -> None:
-        scale, zero = self._rounded_state()
+    def _multiply_bytes(self) -> None:
+        state, scale, zero = self._rounded_state()
         weights = self.ins[1]
-        sums, places = self._sums("int32", LANES)
-        with self._tiles() as (panels, row):
-            for number in range(len(places(panels))):
+        with self._tiles(LANES) as (row, places):
+            sums = self._sums("int32")
+            for number in range(len(places)):
                 self.builder.emit(sums.vstore([number * LANES], tir.const(0, SUMS)))
             with self.builder.for_range(0, self.hidden // BYTES, name="word") as word:
-                state = self.bytes.vload([row, word * BYTES], f"{_BYTE}x{BYTES}")
-                left = self.builder.let(
-                    "left", tir.Broadcast(tir.reinterpret("int32", state), LANES)
+                four = tir.reinterpret(
+                    "int32", state.vload([row, word * BYTES], f"{_BYTE}x{BYTES}")
                 )
-                for number, (panel, at) in enumerate(places(panels)):
+                left = self.builder.let("left", tir.Broadcast(four, LANES))
+                for number, (panel, at) in enumerate(places):
                     right = weights.vload([panel, word, at, 0], f"int8x{LANES * BYTES}")
                     total = sums.vload([number * LANES], SUMS)
                     total = add_products(total, left, tir.reinterpret(SUMS, right))
                     self.builder.emit(sums.vstore([number * LANES], total))
-            for number, (panel, at) in enumerate(places(panels)):
+            for number, (panel, at) in enumerate(places):
                 total = sums.vload([number * LANES], SUMS)
                 self._store_gates(row, panel * self.width + at, total, scale, zero)
 
-    def _plain_byte_products(self) -> None:
+    def _multiply_bytes_plainly(self) -> None:
         """The same for processors without that instruction, as a module may be built for any."""
-        scale, zero = self._rounded_state()
+        state, scale, zero = self._rounded_state()
         weights = self.ins[1]
-        sums = self._buffer("sums", (1,), "int32")
+        total = self._buffer("total", (1,), "int32")
         with (
             self.builder.for_range(0, self.batch, name="row") as row,
             self.builder.for_range(0, self.columns, name="column") as column,
         ):
-            self.builder.emit(sums.vstore([0], tir.const(0, "int32")))
+            self.builder.emit(total.vstore([0], tir.const(0, "int32")))
             panel, at = tir.indexdiv(column, self.width), tir.indexmod(column, self.width)
             with self.builder.for_range(0, self.hidden, name="depth") as depth:
                 word, byte = tir.indexdiv(depth, BYTES), tir.indexmod(depth, BYTES)
                 right = weights.vload([panel, word, at, byte]).astype("int32")
-                left = self.bytes.vload([row, depth]).astype("int32")
-                self.builder.emit(sums.vstore([0], sums.vload([0]) + left * right))
-            self._store_gates(row, column, sums.vload([0]), scale, zero)
+                left = state.vload([row, depth]).astype("int32")
+                self.builder.emit(total.vstore([0], total.vload([0]) + left * right))
+            self._store_gates(row, column, total.vload([0]), scale, zero)
 
     def _store_gates(
         self,
@@ -232,67 +251,35 @@ class _Loop:
         value = biases.vload([column], floats) + step * centred.astype(floats)
         self.builder.emit(self.gates.vstore([row, column], value))
 
-    @contextmanager
-    def _tiles(self) -> Iterator[tuple[Any, Any]]:
-        """A loop over panels, one or two at once, and rows of the batch."""
-        with (
-            self.builder.for_range(0, self.panels // self._together(), name="panels") as panels,
-            self.builder.for_range(0, self.batch, name="row") as row,
-        ):
-            yield panels, row
-
-    def _together(self) -> int:
-        """Panels that are multiplied at once."""
-        return 2 if self.lanes >= LANES and self.panels % 2 == 0 else 1
-
-    def _sums(self, dtype: str, lanes: int) -> tuple[tir.Buffer, _Places]:
-        """Return registers for the sums of a tile, and what says for each vector its place."""
-        together, vectors = self._together(), range(0, self.width, lanes)
-        shape = (together * self.width,)
-
-        def places(panels: Any) -> list[tuple[Any, int]]:
-            every = [panels * together + panel for panel in range(together)]
-            return [(panel, at) for panel in every for at in vectors]
-
-        return self._buffer("sums", shape, dtype, "local"), places
-
-    def _rounded_state(self) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-        """Write the state as bytes; return their scale and zero point, both float32."""
-        least, most = 0, self.lanes
-        for at in (least, most):
-            self.builder.emit(self.scratch.vstore([at], self._all(0.0)))
-
-        def widen(row: Any, at: Any) -> None:
+    def _rounded_state(self) -> tuple[tir.Buffer, tir.PrimExpr, tir.PrimExpr]:
+        """Round the state to bytes: return these, and their scale and zero point, both float32."""
+        nothing, largest = tir.const(0, _FLOAT), tir.const(_MAX_BYTE, _FLOAT)
+        state = self._buffer("bytes", (self.batch, self.hidden), _BYTE)
+        folds = {
+            tir.min: self._buffer("low", (self.lanes,)),
+            tir.max: self._buffer("high", (self.lanes,)),
+        }
+        for lanes in folds.values():
+            self.builder.emit(lanes.vstore([0], self._all(nothing)))
+        with self._vectors() as (row, at):
             value = self.builder.let("value", self._load(self.state, row, at))
-            low = tir.min(self._load(self.scratch, least), value)
-            self.builder.emit(self.scratch.vstore([least], low))
-            high = tir.max(self._load(self.scratch, most), value)
-            self.builder.emit(self.scratch.vstore([most], high))
-
-        self._vectors(self.hidden, widen)
-        low, high = (self._folded(at, fold) for at, fold in ((least, tir.min), (most, tir.max)))
+            for fold, lanes in folds.items():
+                self.builder.emit(lanes.vstore([0], fold(self._load(lanes, 0), value)))
+        low, high = (
+            self.builder.let(
+                "extreme", reduce(fold, [lanes.vload([lane]) for lane in range(self.lanes)])
+            )
+            for fold, lanes in folds.items()
+        )
         span = self.builder.let("span", high - low)
         one = tir.const(1, _FLOAT)
-        scale = self.builder.let(
-            "scale", tir.Select(span == tir.const(0, _FLOAT), one, span / tir.const(255, _FLOAT))
-        )
-        point = tir.nearbyint(tir.const(0, _FLOAT) - low / scale)
-        zero = self.builder.let(
-            "zero", tir.max(tir.min(point, tir.const(_MAX_BYTE, _FLOAT)), tir.const(0, _FLOAT))
-        )
-
-        def round_vector(row: Any, at: Any) -> None:
-            steps = self._load(self.state, row, at) / self._all(scale)
-            whole = tir.nearbyint(steps) + self._all(zero)
-            whole = tir.max(tir.min(whole, self._all(_MAX_BYTE)), self._all(0.0))
-            value = whole.astype(f"int32x{self.lanes}").astype(f"{_BYTE}x{self.lanes}")
-            self.builder.emit(self.bytes.vstore([row, at], value))
-
-        self._vectors(self.hidden, round_vector)
-        return scale, zero
-
-    def _folded(self, at: int, fold: Callable[[Any, Any], tir.PrimExpr]) -> tir.PrimExpr:
-        value = self.scratch.vload([at])
-        for lane in range(1, self.lanes):
-            value = fold(value, self.scratch.vload([at + lane]))
-        return self.builder.let("folded", value)
+        scale = self.builder.let("scale", tir.Select(span == nothing, one, span / largest))
+        point = tir.nearbyint(nothing - low / scale)
+        zero = self.builder.let("zero", tir.max(tir.min(point, largest), nothing))
+        with self._vectors() as (row, at):
+            whole = tir.nearbyint(self._load(self.state, row, at) / self._all(scale))
+            byte = tir.min(whole + self._all(zero), self._all(largest))
+            byte = tir.max(byte, self._all(nothing))
+            value = byte.astype(f"int32x{self.lanes}").astype(f"{_BYTE}x{self.lanes}")
+            self.builder.emit(state.vstore([row, at], value))
+        return state, scale, zero
