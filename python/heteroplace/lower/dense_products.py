@@ -10,7 +10,7 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt
+from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, spanned
 from heteroplace.relay.products import operands_of
 
 _OPS = ("nn.matmul",)
@@ -31,11 +31,7 @@ def DenseProducts() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names it
 def _as_dense(new: relay.Call, old: relay.Call) -> relay.Call:
     a, b = new.args
     if old.attrs.transpose_a:
-        a = _spanned(relay.transpose(a), old)
+        a = spanned(relay.transpose(a), old.span)
     if not old.attrs.transpose_b:
-        b = _spanned(relay.transpose(b), old)
-    return _spanned(relay.nn.dense(a, b, out_dtype=str(old.attrs.out_dtype)), old)
-
-
-def _spanned(call: relay.Call, old: relay.Call) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)
+        b = spanned(relay.transpose(b), old.span)
+    return spanned(relay.nn.dense(a, b, out_dtype=str(old.attrs.out_dtype)), old.span)

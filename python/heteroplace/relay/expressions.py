@@ -151,6 +151,11 @@ def task_of_span(expr: relay.Expr) -> str | None:
     return name[len(SPAN_PREFIX) :] if name.startswith(SPAN_PREFIX) else None
 
 
+def spanned(call: relay.Call, span: relay.Span | None) -> relay.Call:
+    """Return a call with the span of what it stands for, and so in its layer and task."""
+    return relay.Call(call.op, call.args, call.attrs, call.type_args, span)
+
+
 def tasks_in(function: relay.Function) -> list[str]:
     """Return the tasks named by the spans in a function's body, in post-order, each once."""
     nodes = post_order_of_function(function)

@@ -30,6 +30,7 @@ from heteroplace.relay.expressions import (
     function_pass,
     op_name,
     rebuilt,
+    spanned,
     static_shape,
     task_of_span,
 )
@@ -101,8 +102,8 @@ class _Rewrite:
             value = self.mapped[old]
             if added:
                 before = [(0, 0)] * (len(static_shape(old.checked_type)) - 1)
-                value = _spanned(relay.nn.pad(value, [*before, (0, added)]), span)
-            self._rounded[old] = _spanned(rounded(value), span)
+                value = spanned(relay.nn.pad(value, [*before, (0, added)]), span)
+            self._rounded[old] = spanned(rounded(value), span)
         return self._rounded[old]
 
     def weights(
@@ -131,7 +132,7 @@ def _pass(
             call = of_call(old, state)
             if call is None:
                 return new
-            return _spanned(call, old.span)
+            return spanned(call, old.span)
 
         return rebuilt(function, rewrite, state.mapped)
 
@@ -201,7 +202,3 @@ def _is_blocked(call: relay.Call) -> bool:
         and static_shape(filters.checked_type)[1] == static_shape(data.checked_type)[1]
         and {str(each.checked_type.dtype) for each in (data, filters, call)} == {"float32"}
     )
-
-
-def _spanned(call: relay.Call, span: relay.Span | None) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, span)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tvm import relay
 
 from heteroplace.parts.kernels.cpu.int8_matmul_op import can_multiply, int8_matmul, quad_panels
-from heteroplace.relay.expressions import is_op_call, rebuilt, static_shape
+from heteroplace.relay.expressions import is_op_call, rebuilt, spanned, static_shape
 
 _MIN_ROWS = 2
 """Of a tile."""
@@ -36,14 +36,10 @@ def with_int8_products(function: relay.Function) -> relay.Function:
             panels[key] = relay.const(quad_panels(weights.data.numpy()))
         a = new.args[0]
         if rows < _MIN_ROWS:
-            a = _spanned(relay.broadcast_to(a, (_MIN_ROWS, depth)), old)
-        call = _spanned(int8_matmul(a, panels[key], columns), old)
+            a = spanned(relay.broadcast_to(a, (_MIN_ROWS, depth)), old.span)
+        call = spanned(int8_matmul(a, panels[key], columns), old.span)
         if rows < _MIN_ROWS:
-            call = _spanned(relay.strided_slice(call, [0], [rows], axes=[0]), old)
+            call = spanned(relay.strided_slice(call, [0], [rows], axes=[0]), old.span)
         return call
 
     return rebuilt(function, rewrite)
-
-
-def _spanned(call: relay.Call, old: relay.Call) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relay
 
-from heteroplace.relay.expressions import is_op_call, rebuilt, static_shape
+from heteroplace.relay.expressions import is_op_call, rebuilt, spanned, static_shape
 
 _MAX_WINDOWS = 2**20
 """Numbers of all windows, which stay in the caches."""
@@ -55,21 +55,21 @@ def _as_product(call: relay.Call, data: relay.Expr) -> relay.Expr:
     num, _, width = static_shape(call.checked_type)
     before, after = _padding(call)
     if before or after:
-        data = _at(relay.nn.pad(data, ((0, 0), (0, 0), (before, after))), call)
+        data = spanned(relay.nn.pad(data, ((0, 0), (0, 0), (before, after))), call.span)
     stride = int(call.attrs.strides[0])
-    windows = _at(relay.sliding_window(data, 1, [channels, size], [1, stride]), call)
-    rows = _at(relay.reshape(windows, (num * width, channels * size)), call)
+    windows = spanned(relay.sliding_window(data, 1, [channels, size], [1, stride]), call.span)
+    rows = spanned(relay.reshape(windows, (num * width, channels * size)), call.span)
     weights = relay.const(filters.reshape(num_out, channels * size))
-    product = _at(relay.nn.dense(rows, weights), call)
-    product = _at(relay.reshape(product, (num, width, num_out)), call)
-    return _at(relay.transpose(product, (0, 2, 1)), call)
+    product = spanned(relay.nn.dense(rows, weights), call.span)
+    product = spanned(relay.reshape(product, (num, width, num_out)), call.span)
+    return spanned(relay.transpose(product, (0, 2, 1)), call.span)
 
 
 def _as_map(call: relay.Call, data: relay.Expr) -> relay.Expr:
     attrs, filters = call.attrs, call.args[1].data.numpy()
     before, after = _padding(call)
     convolved = relay.nn.conv2d(
-        _at(relay.expand_dims(data, 2), call),
+        spanned(relay.expand_dims(data, 2), call.span),
         relay.const(filters[:, :, np.newaxis]),
         strides=(1, int(attrs.strides[0])),
         padding=(0, before, 0, after),
@@ -78,14 +78,10 @@ def _as_map(call: relay.Call, data: relay.Expr) -> relay.Expr:
         channels=len(filters),
         kernel_size=(1, filters.shape[2]),
     )
-    return _at(relay.squeeze(_at(convolved, call), [2]), call)
+    return spanned(relay.squeeze(spanned(convolved, call.span), [2]), call.span)
 
 
 def _padding(call: relay.Call) -> tuple[int, int]:
     """Elements before and after the data."""
     padding = [int(each) for each in call.attrs.padding]
     return padding[0], padding[-1]
-
-
-def _at(call: relay.Call, old: relay.Call) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)

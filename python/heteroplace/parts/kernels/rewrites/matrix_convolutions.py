@@ -21,7 +21,7 @@ from tvm import relay
 
 from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expr_map import ExprMap
-from heteroplace.relay.expressions import function_pass, op_name, rebuilt, static_shape
+from heteroplace.relay.expressions import function_pass, op_name, rebuilt, spanned, static_shape
 
 Shape = tuple[int, ...]
 
@@ -52,7 +52,7 @@ class _Rewriter:
         if product is None:
             return new
         self._matrices[old] = product
-        return _spanned(relay.reshape(product[0], _shape(old)), old)
+        return spanned(relay.reshape(product[0], _shape(old)), old.span)
 
     def _product(self, old: relay.Call) -> tuple[relay.Expr, Shape] | None:
         if not _has_filters_of_an_element(old):
@@ -63,14 +63,14 @@ class _Rewriter:
         if groups == 1 and height * width == 1:
             data = self._as_matrix(old.args[0], (n, channels), old)
             product = relay.nn.dense(data, relay.const(filters[:, :, 0, 0]), units=num_out)
-            return _spanned(product, old), (n, num_out)
+            return spanned(product, old.span), (n, num_out)
         if 1 < groups < max(channels, num_out) and n == 1:
             shape = groups, channels // groups, height * width
             data = self._as_matrix(old.args[0], shape, old)
             left = relay.const(filters.reshape(groups, num_out // groups, channels // groups))
             shape = groups, num_out // groups, height * width
             product = relay.nn.batch_matmul(left, data, transpose_b=False)
-            return _spanned(product, old), shape
+            return spanned(product, old.span), shape
         return None
 
     def _elementwise(self, name: str, old: relay.Call) -> tuple[relay.Expr, Shape] | None:
@@ -96,7 +96,7 @@ class _Rewriter:
     def _as_matrix(self, value: relay.Expr, shape: Shape, reader: relay.Call) -> relay.Expr:
         if value in self._matrices and self._matrices[value][1] == shape:
             return self._matrices[value][0]
-        return _spanned(relay.reshape(self.mapped[value], shape), reader)
+        return spanned(relay.reshape(self.mapped[value], shape), reader.span)
 
 
 def _has_filters_of_an_element(call: relay.Call) -> bool:
@@ -127,10 +127,6 @@ def _constant_for(constant: relay.Constant, whole: Shape, shape: Shape) -> relay
 
 def _is_float(call: relay.Call) -> bool:
     return all(each.checked_type.dtype == "float32" for each in (*call.args, call))
-
-
-def _spanned(call: relay.Call, old: relay.Call) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)
 
 
 def _shape(value: relay.Expr) -> Shape:

@@ -22,6 +22,8 @@ import tvm
 from tvm import relay, tir
 from tvm.target.codegen import target_has_features
 
+from heteroplace.relay.expressions import spanned
+
 BFLOAT16_BITS = "uint16"
 """Element type of weights in bfloat16."""
 _WIDE = "float32"
@@ -103,11 +105,7 @@ def widened(element: tir.PrimExpr, dtype: str) -> tir.PrimExpr:
 def widened_value(narrow: relay.Expr, dtype: str, span: Any) -> relay.Expr:
     """Return a value that was read from narrow weights of type `dtype` in float32, in Relay."""
     if dtype != BFLOAT16_BITS:
-        return _spanned(relay.cast(narrow, _WIDE), span)
-    bits = _spanned(relay.cast(narrow, "uint32"), span)
-    shifted = _spanned(relay.left_shift(bits, relay.const(16, "uint32")), span)
-    return _spanned(relay.reinterpret(shifted, _WIDE), span)
-
-
-def _spanned(call: relay.Call, span: Any) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, span)
+        return spanned(relay.cast(narrow, _WIDE), span)
+    bits = spanned(relay.cast(narrow, "uint32"), span)
+    shifted = spanned(relay.left_shift(bits, relay.const(16, "uint32")), span)
+    return spanned(relay.reinterpret(shifted, _WIDE), span)

@@ -27,7 +27,7 @@ import tvm
 from tvm import relay, te
 from tvm.relay.transform.infer_layout_utils import InferCorrectLayoutOutput
 
-from heteroplace.relay.expressions import function_pass, rebuilt, static_shape
+from heteroplace.relay.expressions import function_pass, rebuilt, spanned, static_shape
 from heteroplace.tvm_bridge import add_relay_op
 
 WEAVE_OP = "heteroplace_weave"
@@ -118,16 +118,12 @@ def _by_phases(old: relay.Call, data: relay.Expr) -> relay.Expr | None:
         channels=phases.shape[0],
         kernel_size=(rows.window, columns.window),
     )
-    woven = weave(_spanned(convolved, old), rows.stride, columns.stride)
-    value = _spanned(woven, old)
+    woven = weave(spanned(convolved, old.span), rows.stride, columns.stride)
+    value = spanned(woven, old.span)
     if (rows.made * rows.stride, columns.made * columns.stride) != result[2:]:
         cut = relay.strided_slice(value, (0, 0), result[2:], (1, 1), axes=(2, 3))
-        value = _spanned(cut, old)
+        value = spanned(cut, old.span)
     return value
-
-
-def _spanned(call: relay.Call, old: relay.Call) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)
 
 
 def weave(data: relay.Expr, rows: int, columns: int) -> relay.Call:

@@ -42,6 +42,7 @@ from heteroplace.relay.expressions import (
     function_pass,
     is_op_call,
     rebuilt,
+    spanned,
     static_shape,
     task_of_span,
 )
@@ -149,11 +150,11 @@ def _rewritten(
             columns = static_shape(old.checked_type)[1]
             weights = _in_panels(b, turns_b, panels)
             multiply = load_entry(_PACKED_MATMUL if len(weights) == 1 else _QUANTISED_MATMUL)
-            return _spanned(multiply(mapped[a], *weights, columns), old)
+            return spanned(multiply(mapped[a], *weights, columns), old.span)
         if isinstance(b, relay.Constant) and old.op.name == "nn.dense":
             return new
         call = load_entry(_MATMUL)(mapped[a], mapped[b], transpose_a=turns_a, transpose_b=turns_b)
-        return _spanned(call, old)
+        return spanned(call, old.span)
 
     return rebuilt(function, rewrite, mapped, _OPS)
 
@@ -181,7 +182,7 @@ def _tiled(
     if isinstance(b, relay.Constant) and panels is not None:
         b, turns_b = _narrow_matrices(b, turns_b, panels)
     call = load_entry(_BATCH_MATMUL)(a, b, transpose_a=turns_a, transpose_b=turns_b)
-    return _spanned(call, old)
+    return spanned(call, old.span)
 
 
 def _are_tiled(call: relay.Call) -> bool:
@@ -274,7 +275,3 @@ def _untransposed(operand: MatrixOperand, reader: relay.Call) -> MatrixOperand:
     """An operand before it is transposed, if that is done by the task of its reader."""
     inner = operand.before()
     return inner if task_of_span(operand.value) == task_of_span(reader) else operand
-
-
-def _spanned(call: relay.Call, old: relay.Call) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import is_op_call, post_order, rebuild, static_shape
+from heteroplace.relay.expressions import is_op_call, post_order, rebuild, spanned, static_shape
 from heteroplace.relay.tasks.fold import children
 
 _Rule = Callable[["_Simplifier", relay.Call, relay.Call], relay.Expr]
@@ -79,10 +79,6 @@ class _Simplifier:
         return value in self._lonely
 
 
-def _spanned(call: relay.Call, old: relay.Call) -> relay.Call:
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, old.span)
-
-
 def _sum_to_shape(state: _Simplifier, old: relay.Call, new: relay.Call) -> relay.Expr:
     data, target = new.args[0], static_shape(old.checked_type)
     if state.is_same(data, old):
@@ -91,16 +87,16 @@ def _sum_to_shape(state: _Simplifier, old: relay.Call, new: relay.Call) -> relay
     lead = len(shape) - len(target)
     axes = list(range(lead))
     axes += [lead + at for at, extent in enumerate(target) if extent == 1 != shape[lead + at]]
-    result = _spanned(relay.sum(data, axes), old)
+    result = spanned(relay.sum(data, axes), old.span)
     if len(shape) - len(axes) == len(target):
         return result
-    return _spanned(relay.reshape(result, target), old)
+    return spanned(relay.reshape(result, target), old.span)
 
 
 def _broadcast_to_shape(state: _Simplifier, old: relay.Call, new: relay.Call) -> relay.Expr:
     if state.is_same(new.args[0], old):
         return new.args[0]
-    return _spanned(relay.broadcast_to(new.args[0], static_shape(old.checked_type)), old)
+    return spanned(relay.broadcast_to(new.args[0], static_shape(old.checked_type)), old.span)
 
 
 def _reshape(state: _Simplifier, old: relay.Call, new: relay.Call) -> relay.Expr:
@@ -111,18 +107,18 @@ def _reshape(state: _Simplifier, old: relay.Call, new: relay.Call) -> relay.Expr
         return new
     if state.is_same(data, old):
         return data
-    return _spanned(relay.reshape(data, static_shape(old.checked_type)), old)
+    return spanned(relay.reshape(data, static_shape(old.checked_type)), old.span)
 
 
 def _cast(state: _Simplifier, old: relay.Call, new: relay.Call) -> relay.Expr:
     if state.is_same(new.args[0], old):
         return new.args[0]
-    return _spanned(relay.cast(new.args[0], old.checked_type.dtype), old)
+    return spanned(relay.cast(new.args[0], old.checked_type.dtype), old.span)
 
 
 def _fill(value: Callable[[Sequence[int], str], relay.Call]) -> _Rule:
     def rule(state: _Simplifier, old: relay.Call, new: relay.Call) -> relay.Expr:
-        return _spanned(value(static_shape(old.checked_type), old.checked_type.dtype), old)
+        return spanned(value(static_shape(old.checked_type), old.checked_type.dtype), old.span)
 
     return rule
 
@@ -146,7 +142,7 @@ def _where(state: _Simplifier, old: relay.Call, new: relay.Call) -> relay.Expr:
     for place in (0, 1):
         if is_op_call(values[place], "zeros") and state.is_same(values[1 - place], old):
             values[place] = relay.const(0, old.checked_type.dtype)
-            return _spanned(relay.where(condition, *values), old)
+            return spanned(relay.where(condition, *values), old.span)
     return new
 
 
@@ -161,8 +157,8 @@ def _transpose(state: _Simplifier, old: relay.Call, new: relay.Call) -> relay.Ex
     if is_op_call(data, "nn.dense") and len(axes) == 2 and state.is_read_once(data):
         rows, columns = data.args
         swapped = relay.nn.dense(columns, rows, out_dtype=str(data.attrs.out_dtype))
-        return _spanned(swapped, data)
-    return _spanned(relay.transpose(data, axes), old) if is_composed else new
+        return spanned(swapped, data.span)
+    return spanned(relay.transpose(data, axes), old.span) if is_composed else new
 
 
 def _axes(transpose: relay.Call, rank: int) -> list[int]:

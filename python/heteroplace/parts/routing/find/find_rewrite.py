@@ -33,7 +33,7 @@ from heteroplace.parts.routing.relay.ops import (
     take_branch,
 )
 from heteroplace.parts.routing.relay.router import RouterOptions
-from heteroplace.relay.expressions import rebuild
+from heteroplace.relay.expressions import rebuild, spanned
 
 
 class _Router:
@@ -227,7 +227,7 @@ class Rewriter:
                     for branch, values in enumerate(results)
                 ]
             fields = [
-                _spanned(select(list(each), written.loads, name), span)
+                spanned(select(list(each), written.loads, name), span)
                 for each in zip(*results, strict=True)
             ]
             is_tuple = isinstance(candidate.sink.checked_type, relay.TupleType)
@@ -240,10 +240,5 @@ class Rewriter:
         ]
         gates, residual, rest = others
         combined = combine(joined, written.seats, written.offsets, gates, residual)
-        combined = _spanned(combined, span)
+        combined = spanned(combined, span)
         return combined if rest is None else relay.add(rest, combined)
-
-
-def _spanned(call: relay.Call, span: relay.Span | None) -> relay.Call:
-    """Return the call with the name of what it takes the place of."""
-    return relay.Call(call.op, call.args, call.attrs, call.type_args, span)
