@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -46,7 +45,7 @@ _FINISHES = {
 }
 """Rewrites of lowered kernels that have one of our ops, by its name."""
 _BOUNDED_STEPS = f"{_REWRITES}.bounded_steps:with_bounded_steps"
-_LINE_CONVOLUTIONS = f"{_REWRITES}.line_convolutions:with_line_convolutions"
+_CONV1D = f"{_REWRITES}.conv1d:without_conv1d"
 _INT8_PRODUCTS = f"{_REWRITES}.int8_products:with_int8_products"
 
 
@@ -78,15 +77,13 @@ class CpuProvider:
             is_used = any(map(has_bfloat16_kernels, (target, *own_targets.values())))
             return (load_entry(entry)(is_bfloat16),) if is_used else ()
 
-        lines = _loaded_pass("LineConvolutions", _LINE_CONVOLUTIONS, "nn.conv1d")
-        first = (ScaleMaps(), lines, MatrixConvolutions(), ConvolvePhases())
+        conv1d = _loaded_pass("Conv1d", _CONV1D, "nn.conv1d")
+        first = (ScaleMaps(), conv1d, MatrixConvolutions(), ConvolvePhases())
         bounded: tuple[tvm.transform.Pass, ...] = ()
         products: tuple[tvm.transform.Pass, ...] = ()
         if multiplies_integers(target):
             bounded = (_loaded_pass("BoundedSteps", _BOUNDED_STEPS, "cast"),)
-            products = (
-                _loaded_pass("Int8Products", _INT8_PRODUCTS, "nn.dense", _of_bytes, target),
-            )
+            products = (_loaded_pass("Int8Products", _INT8_PRODUCTS, "nn.dense", _reads_bytes),)
         return SegmentPasses(
             (*first, WholeBlocks(float_lanes(target)), Powers()),
             (*products, *lowered(_BFLOAT16_PRODUCTS), *in_place),
@@ -118,25 +115,21 @@ def _loaded_pass(
     name: str,
     entry: str,
     op: str,
-    is_meant: Callable[[relay.Expr], bool] = lambda node: True,
-    target: tvm.target.Target | None = None,
+    is_meant: Callable[[relay.Call], bool] | None = None,
 ) -> tvm.transform.Pass:
-    """Return a pass that is loaded with the first function that has such a call of an op.
-
-    `target`: current for the pass; None: it does not ask for one.
-    """
+    """Return a pass that is loaded with the first function that has such a call of an op."""
 
     def run(function: relay.Function) -> relay.Function:
-        if not any(is_op_call(node, op) and is_meant(node) for node in post_order(function.body)):
+        calls = (node for node in post_order(function.body) if is_op_call(node, op))
+        if is_meant is not None and not any(map(is_meant, calls)):
             return function
-        with target or nullcontext():
-            rewritten: relay.Function = load_entry(entry)(function)
+        rewritten: relay.Function = load_entry(entry)(function)
         return rewritten
 
     return function_pass(name, run, opt_level=3, ops=(op,))
 
 
-def _of_bytes(call: relay.Call) -> bool:
+def _reads_bytes(call: relay.Call) -> bool:
     return str(call.args[0].checked_type.dtype) == "uint8"
 
 

@@ -1,4 +1,4 @@
-"""Convolutions along one axis as products and as maps of one row."""
+"""One-dimensional convolutions as matrix products and as convolutions of maps with one row."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import tvm
 from relay_models import TARGET
 from tvm import relay
 
-from heteroplace.parts.kernels.rewrites import line_convolutions
-from heteroplace.parts.kernels.rewrites.line_convolutions import with_line_convolutions
+from heteroplace.parts.kernels.rewrites import conv1d
+from heteroplace.parts.kernels.rewrites.conv1d import without_conv1d
 
 pytestmark = pytest.mark.relay
 
@@ -46,7 +46,7 @@ def run(mod: tvm.IRModule, data: np.ndarray) -> np.ndarray:
 
 def rewritten(mod: tvm.IRModule) -> tvm.IRModule:
     typed = relay.transform.InferType()(mod)
-    new = tvm.IRModule.from_expr(with_line_convolutions(typed["main"]))
+    new = tvm.IRModule.from_expr(without_conv1d(typed["main"]))
     return relay.transform.InferType()(new)
 
 
@@ -76,7 +76,7 @@ def test_one_of_groups_is_a_map(groups: int, options: dict[str, Any]) -> None:
 def test_long_lines_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     mod = convolution((1, 8, 40), 16, 3)
     check(mod, "nn.dense")
-    monkeypatch.setattr(line_convolutions, "_MAX_WINDOWS", 8 * 3 * 38 - 1)
+    monkeypatch.setattr(conv1d, "_MAX_WINDOWS", 8 * 3 * 38 - 1)
     check(mod, "nn.conv2d")
 
 

@@ -1,14 +1,13 @@
-"""Convolutions along one axis -> products of matrices, or convolutions of maps of one row.
-
-TVM has a plain loop for them on CPUs. But
+"""One-dimensional convolutions -> matrix products, or convolutions of maps with one row.
 
     nn.conv1d(%x[n, c, w], const[o, c, k])
         ==>  transpose(reshape(nn.dense(windows of %x[n t, c k], const'[o, c k]), [n, t, o]))
     nn.conv1d(%x[n, c, w], const, groups=g)
         ==>  squeeze(nn.conv2d(%x[n, c, 1, w], const'[o, c / g, 1, k], groups=g))
 
-have kernels on vectors. The windows are copies, k / stride times as large as what they are of. The
-second form is for long lines, for groups, and where windows skip elements.
+On CPUs TVM computes `nn.conv1d` by a plain loop, while these ops have vectorised kernels. The
+windows (im2col) are a copy that is k / stride times as large as the input. The second form is for
+long inputs, for groups and for dilations.
 Source: Chellapilla et al., "High Performance Convolutional Neural Networks for Document Processing"
 (2006), section 2, for the windows.
 """
@@ -21,11 +20,11 @@ from tvm import relay
 from heteroplace.relay.expressions import is_op_call, rebuilt, spanned, static_shape
 
 _MAX_WINDOWS = 2**20
-"""Numbers of all windows, which stay in the caches."""
+"""Numbers in all windows together: so many stay in the caches."""
 
 
-def with_line_convolutions(function: relay.Function) -> relay.Function:
-    """Return a typed function without such convolutions; types are not inferred."""
+def without_conv1d(function: relay.Function) -> relay.Function:
+    """Return a typed function without `nn.conv1d`; the types of the result are not inferred."""
     return rebuilt(function, _rewritten)
 
 
