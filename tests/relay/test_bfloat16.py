@@ -32,7 +32,8 @@ from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import BFLOAT16, maker_of
 from heteroplace.model.plan import Run
-from heteroplace.parts.kernels.cpu import bfloat16_conv_op, bfloat16_matmul_op
+from heteroplace.parts.kernels.cpu import bfloat16_conv_op
+from heteroplace.parts.kernels.cpu.grouped_matmul_op import BFLOAT16_MATMUL
 from heteroplace.pipeline import precision_stage, prepare
 from heteroplace.pipeline.precision_stage import largest_error
 from heteroplace.pipeline.rounded_network import switched, with_switches
@@ -100,12 +101,12 @@ def test_products_are_those_of_rounded_numbers(rows: int, columns: int, depth: i
         for shape in ((rows, depth), (columns, depth))
     )
     with tvm.target.Target(TARGET):
-        assert bfloat16_matmul_op.can_multiply(rows, columns, depth)
-        panels = bfloat16_matmul_op.paired_panels(b)
+        assert BFLOAT16_MATMUL.can_multiply(rows, columns, depth)
+        panels = BFLOAT16_MATMUL.panels(b)
         left = te.placeholder(a.shape, "uint16", "a")
         right = te.placeholder(panels.shape, "uint16", "b")
-        (product,) = bfloat16_matmul_op._compute({"columns": columns}, [left, right], None)
-        schedule = bfloat16_matmul_op.schedule_bfloat16_matmul(None, [product], None)
+        (product,) = BFLOAT16_MATMUL.compute({"columns": columns}, [left, right], None)
+        schedule = BFLOAT16_MATMUL.schedule_grouped_matmul(None, [product], None)
         output = run_kernel((left, right, product), schedule, (bfloat16_bits(a), panels))
     wide_a, wide_b = (rounded_to_bfloat16(each).astype(np.float64) for each in (a, b))
     assert largest_error([output], [(wide_a @ wide_b.T).astype(np.float32)]) < EXACT
@@ -115,7 +116,7 @@ def test_products_are_those_of_rounded_numbers(rows: int, columns: int, depth: i
 @pytest.mark.parametrize("sizes", [(1, 48, 64), (5, 48, 7)])
 def test_products_of_a_row_or_of_an_odd_depth_are_others(sizes: tuple[int, int, int]) -> None:
     with tvm.target.Target(TARGET):
-        assert not bfloat16_matmul_op.can_multiply(*sizes)
+        assert not BFLOAT16_MATMUL.can_multiply(*sizes)
 
 
 @on_bfloat16

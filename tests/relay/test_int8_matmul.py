@@ -8,7 +8,7 @@ import tvm
 from relay_models import TARGET
 from tvm import relay
 
-from heteroplace.parts.kernels.cpu.int8_matmul_op import INT8_MATMUL_OP, quad_panels
+from heteroplace.parts.kernels.cpu.grouped_matmul_op import INT8_MATMUL
 from heteroplace.parts.kernels.rewrites.int8_products import with_int8_products
 from heteroplace.relay.targets import multiplies_integers
 
@@ -63,7 +63,7 @@ def test_products_are_exact(rows: int, columns: int, depth: int) -> None:
     data = rng.integers(0, 256, (rows, depth)).astype("uint8")
     data[0] = 255
     mod = rewritten(dense(rows, columns, depth, weights))
-    assert relay.analysis.list_op_freqs(mod)[INT8_MATMUL_OP] == 1
+    assert relay.analysis.list_op_freqs(mod)[INT8_MATMUL.name] == 1
     expected = data.astype("int32") @ weights.T.astype("int32") + np.arange(columns)
     np.testing.assert_array_equal(run(mod, data), expected)
 
@@ -71,13 +71,13 @@ def test_products_are_exact(rows: int, columns: int, depth: int) -> None:
 @pytest.mark.parametrize(("columns", "depth"), [(64, 63), (8, 64)])
 def test_other_sizes_stay_with_tvm(columns: int, depth: int) -> None:
     function = dense(4, columns, depth, np.ones((columns, depth), "int8"))
-    assert INT8_MATMUL_OP not in relay.analysis.list_op_freqs(rewritten(function))
+    assert INT8_MATMUL.name not in relay.analysis.list_op_freqs(rewritten(function))
 
 
 def test_panels_have_four_numbers_of_a_column_side_by_side() -> None:
     weights = np.arange(-64, 64).reshape(16, 8).astype("int8")
     with OWN:
-        panels = quad_panels(weights)
+        panels = INT8_MATMUL.panels(weights)
     assert panels.shape == (1, 2, 16, 4)
     for column in range(16):
         np.testing.assert_array_equal(panels[0, :, column].ravel(), weights[column])

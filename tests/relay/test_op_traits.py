@@ -15,8 +15,7 @@ from heteroplace.model.op_traits.op_record import OpTraits
 from heteroplace.model.op_traits.op_table import OPS, RECORDS, ops_where, rules_by_op, traits_of
 from heteroplace.parts.kernels.cpu import (
     batch_matmul_op,
-    bfloat16_matmul_op,
-    int8_matmul_op,
+    grouped_matmul_op,
     matmul_op,
     packed_matmul_op,
 )
@@ -34,9 +33,9 @@ def test_no_op_has_two_records() -> None:
 def test_every_op_is_registered_by_tvm_unless_its_graph_is_not_relay() -> None:
     own = {
         batch_matmul_op.BATCH_MATMUL_OP,
-        bfloat16_matmul_op.BFLOAT16_MATMUL_OP,
+        grouped_matmul_op.BFLOAT16_MATMUL.name,
         matmul_op.MATMUL_OP,
-        int8_matmul_op.INT8_MATMUL_OP,
+        grouped_matmul_op.INT8_MATMUL.name,
         packed_matmul_op.PACKED_MATMUL_OP,
         *(RECURRENT_OP, RECURRENT_BYTES_OP),
     }

@@ -148,7 +148,7 @@ def asked(rows: int, depth: int, columns: int) -> tuple[int, int, list[int]]:
 
     tvm.tir.stmt_functor.post_order_visit(lowered.body, visit)
     (call,) = calls
-    found = re.search(r"_asks(\d+)x(\d+)x(\d+)", call.args[0].value)
+    found = re.search(r"_prefetches(\d+)x(\d+)x(\d+)", call.args[0].value)
     if found is None:
         return depth, 0, []
     pages, num_bytes, places = map(int, found.groups())

@@ -1,17 +1,16 @@
 """Sums of a tile of products, all in registers -> a function in x86 assembly, for TVM to call.
 
-LLVM brings every element of a column of the left matrix into a register before it uses one, so
-half of the registers are left for sums, and moves those about. Here each is in the register of the
-one before (`tile_assembly`).
+LLVM loads every element of a column of the left matrix into a register before it uses one. That
+leaves half of the registers for sums, and moves sums about. Here each element takes the register of
+the one before (`tile_assembly`).
 
 Weights in half precision (`narrow_weights`) are widened as they are loaded. If several tiles of
 rows read a panel, the first one stores the widened weights while it multiplies, and the others load
 these. Widening in each tile would take a quarter of the time.
 
-Weights that no cache holds come in pages, which the processor does not look beyond. So tiles that
-read a part of a panel ask memory for the next part, each for its share of it, in several places at
-once: the processor goes on with each of these pages by itself, and memory is never idle, as it
-would be while all tiles but the first read from a cache.
+If weights are in no cache, tiles that read a part of a panel prefetch the next part, a share each.
+They prefetch from several pages at once, because the processor itself prefetches within a page
+only. Otherwise memory would be idle while all tiles but the first read from a cache.
 Source: Heinecke et al., "LIBXSMM" (doi:10.1109/SC.2016.83), section II.
 """
 
@@ -29,7 +28,7 @@ from heteroplace.parts.kernels.cpu.tile_assembly import (
     MULTIPLIED,
     PAIRS,
     REGISTERS,
-    Asking,
+    Prefetching,
     RegisterTile,
     numbers_of,
     tile_text,
@@ -108,7 +107,7 @@ def tile_intrinsic(
         lies behind these is read: of a left matrix that is [rows, depth]. 0: panels are in a cache.
     source_dtype
         Of weights in half precision that the first tile widens into the right matrix
-        (`widened_from`), and for which tiles ask; "": the right matrix is there.
+        (`widened_from`), and that tiles prefetch; "": the right matrix is there.
 
     Raises
     ------
@@ -124,10 +123,10 @@ def tile_intrinsic(
     tensors = _product(shape, right_dtype, is_left_transposed, source_dtype)
     kind = "" if right_dtype == DTYPE else f"_{right_dtype}"
     place_bytes = columns * LOADS[source_dtype or right_dtype][0]
-    asking = Asking.of(tiles_of_panel, place_bytes, depth)
+    prefetching = Prefetching.of(tiles_of_panel, place_bytes, depth)
     name = f"heteroplace_tile_{rows}x{columns}x{lanes}{'t' * is_left_transposed}{kind}"
     name += "_adds" * is_part
-    name += f"_asks{asking.pages}x{asking.bytes_}x{depth}" * (asking.pages > 0)
+    name += f"_prefetches{prefetching.pages}x{prefetching.bytes_}x{depth}" * (prefetching.pages > 0)
     name += f"_of_{source_dtype}" * bool(source_dtype)
     vectors = columns // lanes
     tile = RegisterTile(
@@ -135,7 +134,7 @@ def tile_intrinsic(
     )
 
     def body(ins: Any, outs: Any) -> tir.Stmt:
-        return _call(tile, asking, ins, outs, max(1, tiles_of_panel))
+        return _call(tile, prefetching, ins, outs, max(1, tiles_of_panel))
 
     def parts(ins: Any, outs: Any) -> Any:
         # All of it at once, what is done before the first part, and what a part does.
@@ -153,17 +152,19 @@ def tile_intrinsic(
     return te.decl_tensor_intrin(result.op, parts, binds=binds)
 
 
-def _call(tile: RegisterTile, asking: Asking, ins: Any, outs: Any, tiles_of_panel: int) -> tir.Stmt:
+def _call(
+    tile: RegisterTile, prefetching: Prefetching, ins: Any, outs: Any, tiles_of_panel: int
+) -> tir.Stmt:
     """What computes a tile: a call of its function, or of that which widens weights too."""
     first = tile._replace(name=f"{tile.name}_widens", widens=True)
     functions = (tile, first) if tile.source_dtype else (tile,)
-    text = "\n".join(tile_text(each, asking) for each in functions)
+    text = "\n".join(tile_text(each, prefetching) for each in functions)
     left, right, *source = ins
     # Of the tiles that read the same places of a panel. The last one may begin further back.
     row = tir.indexdiv(left.elem_offset, left.strides[0])
     number = tir.indexmod(tir.indexdiv(row + tile.rows - 1, tile.rows), tiles_of_panel)
     depth, columns = (int(extent) for extent in right.shape[:2])
-    # Bytes from the panel, or its source, to what the tile asks memory for first.
+    # Bytes from the panel, or its source, to what the tile prefetches first.
     read_bytes = depth * columns * LOADS[tile.source_dtype or tile.right_dtype][0]
     arguments = [
         outs[0].access_ptr("rw" if tile.adds else "w"),
@@ -172,7 +173,7 @@ def _call(tile: RegisterTile, asking: Asking, ins: Any, outs: Any, tiles_of_pane
         *(each.access_ptr("r") for each in source),
         *(tir.Cast("int64", each.strides[0]) for each in (left, right)),
         tir.const(depth, "int64"),
-        tir.Cast("int64", read_bytes + number * asking.share),
+        tir.Cast("int64", read_bytes + number * prefetching.share),
     ]
     ib = tir.ir_builder.create()
     ib.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(text))

@@ -1,8 +1,10 @@
-"""The function of a tile of products, in x86 assembly within LLVM's language (`register_tiles`).
+"""The function of a tile of products: x86 assembly within LLVM's language (`register_tiles`).
 
 for each place in depth:
-    the vectors of the panel into registers, and what comes later into the caches
-    for each row: its element into all lanes of a register, times the vectors, onto its sums
+    load the vectors of the panel into registers, and prefetch what comes later
+    for each row:
+        copy its element into all lanes of a register
+        add its products with the vectors to the sums of the row
 """
 
 from __future__ import annotations
@@ -12,23 +14,23 @@ from typing import NamedTuple
 import tvm
 
 PAIRS = "uint16x2"
-"""Type of a right matrix of pairs of bfloat16, [depth, columns, 2]; the left one is of such
+"""Type of a right matrix of pairs of bfloat16, [depth, columns, 2]; the left one has the same
 numbers, [rows, 2 depth]."""
-
 QUADS = "int8x4"
-"""Likewise of four bytes with a sign, and a left matrix of bytes without; sums are of 32 bits."""
-
+"""Type of a right matrix of four signed bytes, [depth, columns, 4]; the left one has unsigned
+bytes, [rows, 4 depth], and the sums have 32 bits."""
 DTYPE, ITEM_BYTES = "float32", 4
 REGISTERS = {64: ("zmm", 32), 32: ("ymm", 16)}
 """By bytes of a vector, their name and how many there are."""
 _GROUP = 3
-"""Rows whose addresses are one, and it with one and with two strides."""
+"""Rows that share a register with an address: they are 0, 1 and 2 strides from it."""
 _AHEAD = 16
-"""Places in depth by which the second cache is asked before use."""
+"""Places in depth between a place that is read and the one that is prefetched meanwhile."""
 _PAGES, _FEW_TILES = 4, 4
-"""In how many memory is asked at once, each of which the processor goes on with by itself: of 2, 3,
-4 and 6 the best, or as good, for 1 to 4 tiles (Intel Xeon, family 6, model 167). More tiles compute
-for longer than memory takes: they ask in one."""
+"""Pages from which lines are prefetched at once, and the most tiles for which that is done. The
+processor prefetches the rest of each page by itself. Of 2, 3, 4 and 6 pages, 4 were best or as good
+for 1 to 4 tiles (Intel Xeon, family 6, model 167). More tiles compute for longer than memory takes,
+so they prefetch from one page."""
 _LINE_BYTES = 64
 LOADS = {
     "float32": (4, "float", ("vmovups {0},{1}",)),
@@ -37,10 +39,10 @@ LOADS = {
     PAIRS: (4, "i16", ("vmovups {0},{1}",)),
     QUADS: (4, "i8", ("vmovups {0},{1}",)),
 }
-"""By type of the right matrix, bytes of an element or group, LLVM's type, and what brings some of
-them into a register."""
+"""By type of the right matrix: bytes of an element or group, LLVM's type, and the instructions that
+load a vector of them."""
 MULTIPLIED = {PAIRS: "vdpbf16ps {0},{1},{2}", QUADS: "vpdpbusd {1},{0},{2}"}
-"""By such a type: factor of the left matrix, of the right one, sum."""
+"""By type of a group: the instruction, with registers of the left factor, right factor and sum."""
 _NEW_LINE = "\\0A"
 
 
@@ -60,7 +62,7 @@ class RegisterTile(NamedTuple):
     source_dtype: str
     is_left_transposed: bool
     adds: bool
-    """To what the result is before."""
+    """Whether it adds to what the result holds."""
     widens: bool = False
     """Whether it fills the right matrix from its source."""
 
@@ -75,31 +77,34 @@ class RegisterTile(NamedTuple):
         return "int32" if self.right_dtype == QUADS else DTYPE
 
 
-class Asking(NamedTuple):
-    """What it asks memory for."""
+class Prefetching(NamedTuple):
+    """What a tile prefetches from memory."""
 
     pages: int
     bytes_: int
-    """In each of the pages, with each place in depth; 0: nothing."""
+    """From each of the pages, for each place in depth; 0: nothing is prefetched."""
     between_pages: int
     """Bytes."""
 
     @classmethod
-    def of(cls, tiles: int, place_bytes: int, depth: int) -> Asking:
-        """Of one of so many tiles, with so many bytes of a panel for each place; 0: of none."""
+    def of(cls, tiles: int, place_bytes: int, depth: int) -> Prefetching:
+        """Return the share of one of so many tiles; of no tiles, nothing.
+
+        `place_bytes`: of a panel, for each place in depth.
+        """
         if not tiles:
             return cls(0, 0, 0)
         pages = _PAGES if tiles <= _FEW_TILES else 1
-        num_asked = -(-place_bytes // (tiles * pages))
-        return cls(pages, num_asked, depth * num_asked)
+        num_bytes = -(-place_bytes // (tiles * pages))
+        return cls(pages, num_bytes, depth * num_bytes)
 
     @property
     def share(self) -> int:
-        """Bytes that a tile asks for in all."""
+        """Bytes that a tile prefetches in all."""
         return self.pages * self.between_pages
 
 
-def tile_text(tile: RegisterTile, asking: Asking) -> str:
+def tile_text(tile: RegisterTile, prefetching: Prefetching) -> str:
     """Return a function in LLVM's language: (result, left, right, its source if there is one,
     strides of left and right in elements, depth, bytes from right or source to the first prefetch)
     -> 0."""
@@ -111,7 +116,7 @@ def tile_text(tile: RegisterTile, asking: Asking) -> str:
     source_type = LOADS[tile.source_dtype][1] if tile.source_dtype else ""
     weights = f"{source_type}* %weights, " if source_type else ""
     lefts = tile.num_lefts
-    changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth", "%asked"]
+    changed = [*(f"%left{index}" for index in range(lefts)), "%right", "%depth", "%prefetched"]
     changed += ["%source"] * tile.widens
     constraints = [
         *["=&r"] * len(changed),
@@ -120,8 +125,8 @@ def tile_text(tile: RegisterTile, asking: Asking) -> str:
         *(f"~{{{register}{index}}}" for index in range(num_registers)),
         *("~{memory}", "~{dirflag}", "~{fpsr}", "~{flags}"),
     ]
-    given = ", ".join(f"i64 {each}" for each in (*changed, "%result", "%row", "%line"))
-    lines = "".join(f"{_NEW_LINE}{each}" for each in _instructions(tile, asking))
+    operands = ", ".join(f"i64 {each}" for each in (*changed, "%result", "%row", "%line"))
+    lines = "".join(f"{_NEW_LINE}{each}" for each in _instructions(tile, prefetching))
     text = [
         f"define i32 @{tile.name}({result_type}* %to, {left_type}* %from, {right_type}* %panel, "
         f"{weights}i64 %left_stride, i64 %right_stride, i64 %depth, i64 %ahead) noinline {{",
@@ -131,19 +136,19 @@ def tile_text(tile: RegisterTile, asking: Asking) -> str:
         f"  %row = mul i64 %left_stride, {ITEM_BYTES // numbers}",
         f"  %line = mul i64 %right_stride, {right_bytes // numbers}",
         *[f"  %source = ptrtoint {source_type}* %weights to i64"][: bool(source_type)],
-        f"  %asked = add i64 %{'source' if source_type else 'right'}, %ahead",
+        f"  %prefetched = add i64 %{'source' if source_type else 'right'}, %ahead",
     ]
     for index in range(lefts):
         text.append(f"  %offset{index} = mul i64 %row, {index * _GROUP}")
         text.append(f"  %left{index} = add i64 %left, %offset{index}")
     kinds = ", ".join(["i64"] * len(changed))
     text.append(
-        f'  %end = call {{{kinds}}} asm sideeffect "{lines}", "{",".join(constraints)}"({given})'
+        f'  %end = call {{{kinds}}} asm sideeffect "{lines}", "{",".join(constraints)}"({operands})'
     )
     return "\n".join([*text, "  ret i32 0", "}"])
 
 
-def _instructions(tile: RegisterTile, asking: Asking) -> list[str]:
+def _instructions(tile: RegisterTile, prefetching: Prefetching) -> list[str]:
     """Return assembly for these operands: addresses of the left matrix and of the right one, the
     depth, the address of the next prefetch, and the address of the source if it is widened; the
     same again, with their first values; the address of the result, and both strides in bytes."""
@@ -152,7 +157,7 @@ def _instructions(tile: RegisterTile, asking: Asking) -> list[str]:
     register, num_registers = REGISTERS[vector_bytes]
     sums = rows * vectors
     lefts = [f"${index}" for index in range(num_lefts)]
-    right, count, asked_place, source = (f"${num_lefts + index}" for index in range(4))
+    right, count, prefetched, source = (f"${num_lefts + index}" for index in range(4))
     changed = num_lefts + 3 + tile.widens
     result, left_stride, right_stride = (f"${2 * changed + index}" for index in range(3))
     loaded, loaded_dtype = (source, tile.source_dtype) if tile.widens else (right, tile.right_dtype)
@@ -181,9 +186,9 @@ def _instructions(tile: RegisterTile, asking: Asking) -> list[str]:
     place_bytes = vectors * lanes * loaded_bytes
     for offset in range(0, place_bytes, _LINE_BYTES):
         lines.append(f"prefetcht0 {_AHEAD * place_bytes + offset}({loaded})")
-    for page in range(asking.pages):
-        for offset in range(0, asking.bytes_, _LINE_BYTES):
-            lines.append(f"prefetcht1 {page * asking.between_pages + offset}({asked_place})")
+    for page in range(prefetching.pages):
+        for offset in range(0, prefetching.bytes_, _LINE_BYTES):
+            lines.append(f"prefetcht1 {page * prefetching.between_pages + offset}({prefetched})")
     free = num_registers - sums - vectors
     spread = "vpbroadcastd" if tile.right_dtype in MULTIPLIED else "vbroadcastss"
     multiplied = MULTIPLIED.get(tile.right_dtype, "vfmadd231ps {0},{1},{2}")
@@ -195,7 +200,7 @@ def _instructions(tile: RegisterTile, asking: Asking) -> list[str]:
             lines.append(multiplied.format(factor, held(sums + vector), total))
     step = left_stride if tile.is_left_transposed else f"$${ITEM_BYTES}"
     lines += [f"add {step},{left}" for left in lefts]
-    lines += [f"add $${asking.bytes_},{asked_place}"] * (asking.bytes_ > 0)
+    lines += [f"add $${prefetching.bytes_},{prefetched}"] * (prefetching.bytes_ > 0)
     lines += [f"add $${place_bytes},{source}"] * tile.widens
     lines += [f"add {right_stride},{right}", f"dec {count}", "jnz 1b"]
     lines += [f"vmovups {held(each)},{vector_bytes * each}({result})" for each in range(sums)]

@@ -40,9 +40,7 @@ IsChosen = Callable[[str | None], bool]
 """Says whether a task, by its name, computes in bfloat16; None: an op of no task."""
 
 _CPU = "heteroplace.parts.kernels.cpu"
-_MATMUL = f"{_CPU}.bfloat16_matmul_op:bfloat16_matmul"
-_CAN_MULTIPLY = f"{_CPU}.bfloat16_matmul_op:can_multiply"
-_PANELS = f"{_CPU}.bfloat16_matmul_op:paired_panels"
+_MATMUL = f"{_CPU}.grouped_matmul_op:BFLOAT16_MATMUL"
 _CONVOLUTION = f"{_CPU}.bfloat16_conv_op:bfloat16_conv2d"
 _FILTERS = f"{_CPU}.bfloat16_conv_op:paired_filters"
 _WINDOW = f"{_CPU}.bfloat16_conv_op:FilterWindow"
@@ -148,16 +146,17 @@ def _product(old: relay.Call, state: _Rewrite) -> relay.Call | None:
         return None
     rows, columns = static_shape(old.checked_type)
     depth = static_shape(a.checked_type)[1]
-    if not load_entry(_CAN_MULTIPLY)(rows, columns, depth):
+    multiply = load_entry(_MATMUL)
+    if not multiply.can_multiply(rows, columns, depth):
         weights = state.weights(b, "rounded", rounded_to_bfloat16)
         return relay.Call(old.op, [state.mapped[a], weights], old.attrs)
 
     def panels(matrix: np.ndarray) -> np.ndarray:
-        laid_out: np.ndarray = load_entry(_PANELS)(matrix if turns_b else matrix.T)
+        laid_out: np.ndarray = multiply.panels(matrix if turns_b else matrix.T)
         return laid_out
 
     weights = state.weights(b, "rows" if turns_b else "columns", panels)
-    call: relay.Call = load_entry(_MATMUL)(state.rounded(a, old), weights, columns)
+    call: relay.Call = multiply(state.rounded(a, old), weights, columns)
     return call
 
 
