@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,16 +94,34 @@ def run_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[A
     return results
 
 
-def run_tvm(
-    mod: tvm.IRModule, params: Mapping[str, Any], inputs: Mapping[str, Any], opt_level: int = 1
-) -> list[Any]:
-    """Compile by stock `relay.build` for one CPU, and run."""
+def built_by_tvm(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any],
+    opt_level: int = 1,
+    target: str | tvm.target.Target = "llvm",
+) -> Callable[[Mapping[str, Any]], list[Any]]:
+    """Compile by stock `relay.build` for one CPU; return what runs inputs."""
     require_tvm()  # no look-up of tuned schedules on the network
     with tvm.transform.PassContext(opt_level=opt_level):
-        library = relay.build(mod, target="llvm", params=dict(params))
+        library = relay.build(mod, target=target, params=dict(params))
     module = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
-    module.run(**inputs)
-    return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+    def outputs(inputs: Mapping[str, Any]) -> list[Any]:
+        module.run(**inputs)
+        return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+
+    return outputs
+
+
+def run_tvm(
+    mod: tvm.IRModule,
+    params: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    opt_level: int = 1,
+    target: str | tvm.target.Target = "llvm",
+) -> list[Any]:
+    """Compile by stock `relay.build` for one CPU, and run."""
+    return built_by_tvm(mod, params, opt_level, target)(inputs)
 
 
 def typed_model(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_models as om
 import pytest
 import tvm
 from relay_models import TARGET
@@ -35,15 +36,6 @@ def convolution(shape: tuple[int, ...], outs: int, size: int, **options: Any) ->
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.nn.relu(y)))
 
 
-def run(mod: tvm.IRModule, data: np.ndarray) -> np.ndarray:
-    with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, target=TARGET)
-    module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu(0)))
-    module.run(x=data)
-    result: np.ndarray = module.get_output(0).numpy()
-    return result
-
-
 def rewritten(mod: tvm.IRModule) -> tvm.IRModule:
     typed = relay.transform.InferType()(mod)
     new = tvm.IRModule.from_expr(without_conv1d(typed["main"]))
@@ -57,7 +49,8 @@ def check(mod: tvm.IRModule, op: str) -> None:
     assert op in names
     shape = [int(extent) for extent in mod["main"].params[0].checked_type.shape]
     data = np.random.default_rng(0).standard_normal(shape).astype("float32")
-    np.testing.assert_allclose(run(new, data), run(mod, data), rtol=1e-5, atol=1e-5)
+    ours, stock = (om.run_tvm(each, {}, {"x": data}, 3, TARGET)[0] for each in (new, mod))
+    np.testing.assert_allclose(ours, stock, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_models as om
 import pytest
 import tvm
 from relay_models import TARGET
@@ -34,15 +35,6 @@ def rewritten(function: relay.Function) -> tvm.IRModule:
     return relay.transform.InferType()(tvm.IRModule.from_expr(new))
 
 
-def run(mod: tvm.IRModule, data: np.ndarray) -> np.ndarray:
-    with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, target=OWN)
-    module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu(0)))
-    module.run(x=data)
-    result: np.ndarray = module.get_output(0).numpy()
-    return result
-
-
 @pytest.mark.parametrize(
     ("rows", "columns", "depth"),
     [
@@ -65,7 +57,7 @@ def test_products_are_exact(rows: int, columns: int, depth: int) -> None:
     mod = rewritten(dense(rows, columns, depth, weights))
     assert relay.analysis.list_op_freqs(mod)[INT8_MATMUL.name] == 1
     expected = data.astype("int32") @ weights.T.astype("int32") + np.arange(columns)
-    np.testing.assert_array_equal(run(mod, data), expected)
+    np.testing.assert_array_equal(om.run_tvm(mod, {}, {"x": data}, 3, OWN)[0], expected)
 
 
 @pytest.mark.parametrize(("columns", "depth"), [(64, 63), (8, 64)])

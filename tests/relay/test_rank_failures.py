@@ -116,6 +116,8 @@ def test_a_job_ends_though_mpi_never_returns(model: Path, tmp_path: Path) -> Non
     """As where a rank died while it wrote to memory that MPICH shares between ranks."""
     sign, library = tmp_path / "sign", tmp_path / "libmpi.so"
     folder = Path(sysconfig.get_path("data")) / "lib"
+    if not (folder / "libmpi.so.12").exists():
+        pytest.skip("no MPICH in this environment: pip install mpich")
     command = ["cc", "-shared", "-fPIC", "-x", "c", "-", f"-L{folder}", f"-Wl,-rpath,{folder}"]
     text = HANGING_MPI.replace("SIGN", str(sign))
     subprocess.run([*command, "-l:libmpi.so.12", "-o", library], input=text, text=True, check=True)

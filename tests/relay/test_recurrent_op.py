@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.parts.parallel.training.step import training_step
 from heteroplace.pipeline.core_stages import prepare
+from heteroplace.relay.expressions import op_name, post_order
 from heteroplace.relay.limits import MAX_RECURRENT_STEPS
 from heteroplace.relay.recurrent.op import RECURRENT_BYTES_OP, RECURRENT_OP
 from heteroplace.relay.recurrent.unrolled import Unrolled, unrolled_for
@@ -88,24 +88,6 @@ def count_ops(mod: tvm.IRModule) -> int:
     )
 
 
-def run(mod: tvm.IRModule, params: Any, inputs: Any, target: str) -> list[Any]:
-    """Run a module that is built by TVM alone."""
-    return built(mod, params, target)(inputs)
-
-
-def built(mod: tvm.IRModule, params: Any, target: str) -> Callable[[Any], list[Any]]:
-    """Return what runs a module that is built by TVM alone."""
-    with tvm.transform.PassContext(opt_level=3):
-        library = relay.build(mod, target=target, params=params)
-    module = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu(0)))
-
-    def results(inputs: Any) -> list[Any]:
-        module.run(**inputs)
-        return [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
-
-    return results
-
-
 def check(model: onnx.ModelProto, tolerance: float, *all_inputs: Any) -> None:
     """Compare both forms with onnxruntime, for this processor and for any x86-64 one."""
     imported = from_onnx(model, simplify=False)
@@ -114,7 +96,7 @@ def check(model: onnx.ModelProto, tolerance: float, *all_inputs: Any) -> None:
     apart = Unrolled()(whole)
     assert count_ops(apart) == 0
     for mod, target in ((whole, TARGET), (whole, "llvm"), (apart, "llvm")):
-        results = built(mod, imported.params, target)
+        results = om.built_by_tvm(mod, imported.params, 3, target)
         for inputs in all_inputs:
             expected = om.run_onnxruntime(model, inputs)
             for mine, reference in zip(results(inputs), expected, strict=True):
@@ -157,9 +139,8 @@ def test_lengths_that_are_known_to_be_all_steps(lengths: list[int], count: int) 
     assert count_ops(imported.mod) == count
     inputs = om.random_inputs(model)
     expected = om.run_onnxruntime(model, inputs)
-    for ours, theirs in zip(
-        run(imported.mod, imported.params, inputs, TARGET), expected, strict=True
-    ):
+    results = om.run_tvm(imported.mod, imported.params, inputs, 3, TARGET)
+    for ours, theirs in zip(results, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=5e-6, atol=5e-6)
 
 
@@ -168,7 +149,7 @@ def test_nan_stays_nan() -> None:
     data = np.zeros((3, 1, 4), np.float32)
     data[1, 0, 2] = np.nan
     imported = from_onnx(model, simplify=False)
-    states = run(imported.mod, imported.params, {"x": data}, TARGET)[0]
+    states = om.run_tvm(imported.mod, imported.params, {"x": data}, 3, TARGET)[0]
     assert np.isfinite(states[0]).all()
     assert np.isnan(states[1:]).all()
 
@@ -198,8 +179,27 @@ def test_what_a_device_has_no_kernel_for_is_unrolled() -> None:
         (small, "cpu", "llvm", 0),
         (small, "cpu", TARGET, 2 if multiplies_integers(tvm.target.Target(TARGET)) else 0),
     ):
-        typed = relay.transform.InferType()(mod)
-        assert count_ops(unrolled_for(typed, cluster(kind, target))) == count
+        assert count_ops(unrolled_for(mod, cluster(kind, target))) == count
+
+
+def test_a_processor_that_is_only_planned_for_keeps_the_op() -> None:
+    mod = from_onnx(byte_layer(4, 3, 16), simplify=False).mod
+    device = Device("cpu.0", "cpu", "llvm", 0, 0, ())
+    planned = Cluster("one", (Memory("ram", 2**33),), (device,), (), 0)
+    assert count_ops(unrolled_for(mod, planned)) == 2
+
+
+def test_steps_belong_to_the_layer() -> None:
+    mod = relay.transform.InferType()(
+        from_onnx(layer("LSTM", (3, 1, 4, 16), "forward"), simplify=False).mod
+    )
+    ops = [
+        node
+        for node in post_order(Unrolled()(mod)["main"].body)
+        if op_name(node) in ("nn.dense", "tanh", "sigmoid")
+    ]
+    assert len(ops) > 12
+    assert {node.span.source_name.name for node in ops} == {"n_y"}
 
 
 def test_a_gpu_is_told_to_unroll_first() -> None:

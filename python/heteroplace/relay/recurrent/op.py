@@ -1,6 +1,6 @@
-"""LSTM, GRU and RNN over all steps: two ops for CPUs, with weights of floats and of bytes.
+"""LSTM, GRU and RNN over all steps: two ops for CPUs, for weights in float32 and in 8 bits.
 
-    for each step t:                                          (from the last one, if it is backward)
+    for each step t, from the first or from the last:
         r = h @ weights + biases                              [batch, gates * hidden]
         LSTM: i, o, f, g = products[t] + r                    c = sig(f) c + sig(i) tanh(g)
                                                               h = sig(o) tanh(c)
@@ -9,11 +9,11 @@
         RNN:  h = tanh(products[t] + r)
         states[t] = h
 
-`products` are what the inputs give to the gates, one product for all steps. The steps of a layer
-of 48 are 500 tasks otherwise, and each of them is optimised, compiled and started alone.
+`products` are the products of the inputs of all steps with their own weights. If each step were
+compiled by itself, a layer of 48 steps would be 500 tasks.
 
-With weights of bytes the state is rounded to bytes in each step, by the range of all of it
-(`dynamic quantisation`). Source: ONNX operator specification; onnxruntime, DynamicQuantizeLSTM.
+With weights of 8 bits, the state is rounded to bytes in each step, by its range (dynamic
+quantisation). Source: ONNX operator specification; onnxruntime, DynamicQuantizeLSTM.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import relay, te
 
-from heteroplace.relay.expressions import is_op_call, static_shape, tensor_types
+from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.recurrent.kernel import recurrent_kernel
 from heteroplace.relay.vnni import BYTES
 from heteroplace.tvm_bridge import add_relay_op
@@ -69,16 +69,11 @@ def recurrent(operands: Recurrent, kind: str, is_backward: bool) -> list[relay.E
         The steps go from the last to the first; the states are in the order of the inputs.
     """
     register_recurrent_ops()
-    given = [each for each in operands if each is not None]
+    arguments = [each for each in operands if each is not None]
     name = RECURRENT_OP if operands.scales is None else RECURRENT_BYTES_OP
     attributes = tvm.ir.make_node("DictAttrs", kind=kind, is_backward=int(is_backward))
-    call = relay.Call(tvm.ir.Op.get(name), given, attributes)
+    call = relay.Call(tvm.ir.Op.get(name), arguments, attributes)
     return [relay.TupleGetItem(call, index) for index in (0, 1)] if kind == "lstm" else [call]
-
-
-def is_recurrent(node: relay.Expr) -> bool:
-    """Say whether a node is a call of one of the ops."""
-    return any(is_op_call(node, name) for name in (RECURRENT_OP, RECURRENT_BYTES_OP))
 
 
 def in_panels(weights: relay.Expr, columns: int, depth: int, dtype: str) -> relay.Expr:

@@ -14,8 +14,7 @@ from tvm import relay
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.converters.call import OnnxCall, const
-from heteroplace.parts.onnx.converters.rolled import Line, state_weights
-from heteroplace.parts.onnx.converters.rolled import all_steps as all_steps_of
+from heteroplace.parts.onnx.converters.rolled import rolled_layer
 from heteroplace.relay.limits import MAX_RECURRENT_STEPS
 from heteroplace.relay.recurrent.op import GATES
 
@@ -148,8 +147,8 @@ def _layer(
     way = call.text("direction", "forward")
     is_backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[way]
     num_steps = length * len(is_backward)
-    is_rolled = state_weights(call, kind, length) is not None
-    if not is_rolled and num_steps > MAX_RECURRENT_STEPS:
+    rolled = rolled_layer(call, kind, length)
+    if rolled is None and num_steps > MAX_RECURRENT_STEPS:
         raise FrontendError(
             f"it has {num_steps} steps ({length} in each of {len(is_backward)} directions), and "
             f"each is compiled as ops of its own; the limit is {MAX_RECURRENT_STEPS} steps. "
@@ -165,12 +164,12 @@ def _layer(
             for number in range(num_states)
         ]
         products = _products(call, direction, data, length)
-        if is_rolled:
-            biases = None if direction.biases is None else direction.biases[1]
-            line = Line(index, backward, direction.recurrent, biases)
-            steps, state = all_steps_of(call, kind, line, products, state)
-        else:
+        if rolled is None:
             steps, state = _run(call, direction, step, products, state, (length, backward))
+        else:
+            biases = None if direction.biases is None else direction.biases[1]
+            part = direction.recurrent, biases
+            steps, state = rolled.states(index, backward, products, part, state)
         all_steps.append(steps)
         all_states.append(state)
     outputs = [relay.stack(all_steps, 1)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from tvm import relay
 
 from heteroplace.parts.onnx.converters.call import OnnxCall, constant_value, shape_of
@@ -13,21 +14,15 @@ from heteroplace.relay.recurrent.op import GATES, HIDDEN_MULTIPLE, Recurrent, in
 
 _RECURRENT, _LENGTHS, _PEEPHOLES, _SCALE, _ZERO = 2, 4, 7, 10, 11
 """Operands of the layer; the last two are those of DynamicQuantizeLSTM."""
-_MAX_STEP_BYTES = 2**20
-"""Of the weights of a single step: larger ones are read by all cores together."""
 _FUNCTIONS = {"lstm": ["sigmoid", "tanh", "tanh"], "gru": ["sigmoid", "tanh"], "rnn": ["tanh"]}
 
 
-def state_weights(call: OnnxCall, kind: str, steps: int) -> np.ndarray | None:
-    """Return the weights of the state if the op runs such a layer; None: it does not.
+def rolled_layer(call: OnnxCall, kind: str, steps: int) -> RolledLayer | None:
+    """Return what runs a layer by the op; None: the op does not know such a layer.
 
-    The op knows neither peepholes, clips, coupled gates, shorter sequences, nor other
-    functions than the usual ones, and a GRU only with `linear_before_reset`.
-
-    Returns
-    -------
-    array
-        float32 [directions, gates * hidden, hidden], or int8 [directions, hidden, gates * hidden].
+    It knows neither peepholes, clips, coupled gates, shorter sequences, nor other functions than
+    the usual ones, and a GRU only with `linear_before_reset`. Weights of the state are known, in
+    float32, or int8 with the zero point 0.
     """
     names = [
         name.decode() if isinstance(name, bytes) else name
@@ -37,18 +32,18 @@ def state_weights(call: OnnxCall, kind: str, steps: int) -> np.ndarray | None:
     is_usual = [name.lower() for name in names] in ([], usual, usual + usual)
     has_more = call.has(_PEEPHOLES) or not _are_whole(call, steps)
     has_more |= bool(call.number("clip", 0.0)) or bool(call.number("input_forget", 0))
-    is_gru = kind == "gru"
-    if has_more or not is_usual or (is_gru and not call.number("linear_before_reset", 0)):
+    has_more |= kind == "gru" and not call.number("linear_before_reset", 0)
+    if has_more or not is_usual or call.dtype(0) != "float32":
         return None
     weights = constant_value(call.operand(_RECURRENT), call.params)
-    if weights is None or call.dtype(0) != "float32":
+    if weights is not None and weights.dtype == np.float32:
+        return RolledLayer(kind)
+    if weights is None or weights.dtype != np.int8:
         return None
-    is_small = steps > 1 or weights[0].nbytes <= _MAX_STEP_BYTES
-    if not is_small or weights.dtype not in (np.float32, np.int8):
-        return None
-    if weights.dtype == np.int8 and _byte_scales(call) is None:
-        return None
-    return weights
+    zero = constant_value(call.operand(_ZERO), call.params)
+    scales = constant_value(call.operand(_SCALE), call.params)
+    is_plain = zero is not None and scales is not None and not np.any(zero)
+    return RolledLayer(kind, weights, scales) if is_plain else None
 
 
 def _are_whole(call: OnnxCall, steps: int) -> bool:
@@ -59,86 +54,75 @@ def _are_whole(call: OnnxCall, steps: int) -> bool:
     return lengths is not None and bool((lengths >= steps).all())
 
 
-def _byte_scales(call: OnnxCall) -> np.ndarray | None:
-    """The scales of the weights of bytes, [directions] or [directions, gates * hidden]; None: they
-    are computed, or there is a zero point other than 0."""
-    zero = constant_value(call.operand(_ZERO), call.params)
-    scales = constant_value(call.operand(_SCALE), call.params)
-    return scales if zero is not None and not np.any(zero) else None
+@dataclass(frozen=True)
+class RolledLayer:
+    """A layer whose directions are calls of the op."""
 
+    kind: str
+    byte_weights: npt.NDArray[np.int8] | None = None
+    """[directions, hidden, gates * hidden]; None: the weights of the state are of float32."""
+    scales: npt.NDArray[np.float32] | None = None
+    """Of these, [directions] or [directions, gates * hidden]."""
 
-class Line(NamedTuple):
-    """One direction of a layer."""
+    def states(
+        self,
+        direction: int,
+        is_backward: bool,
+        products: relay.Expr,
+        recurrent_part: tuple[relay.Expr, relay.Expr | None],
+        first: Sequence[relay.Expr],
+    ) -> tuple[relay.Expr, list[relay.Expr]]:
+        """Return the states of all steps, [steps, batch, hidden], and the last state of each kind.
 
-    number: int
-    is_backward: bool
-    weights: relay.Expr
-    """Those of the state: of floats [gates * hidden, hidden]; those of bytes are not read."""
-    biases: relay.Expr | None
-    """Those of the state, [gates * hidden]; None: 0."""
-
-
-def all_steps(
-    call: OnnxCall, kind: str, line: Line, products: relay.Expr, states: Sequence[relay.Expr]
-) -> tuple[relay.Expr, list[relay.Expr]]:
-    """Return the states of all steps, [steps, batch, hidden], and the last state of each kind.
-
-    Parameters
-    ----------
-    products
-        What the inputs give to the gates, with their biases, [steps, batch, gates * hidden].
-    states
-        The first ones, [batch, hidden]: H, and C of an LSTM.
-    """
-    gates = GATES[kind]
-    values = constant_value(call.operand(_RECURRENT), call.params)
-    assert values is not None  # else `state_weights` is None
-    # Floats stay the parameter that they are, which may be trained.
-    weights, biases = line.weights, line.biases
-    hidden = values.shape[2] if values.dtype == np.float32 else values.shape[1]
-    more = -hidden % HIDDEN_MULTIPLE
-    wide = hidden + more
-    if biases is None:
-        biases = relay.zeros((gates * hidden,), "float32")
-    scales = sums = None
-    if values.dtype == np.int8:
-        own = values[line.number].T
-        weights = relay.const(np.ascontiguousarray(own))
-        given = _byte_scales(call)
-        assert given is not None
-        columns = np.broadcast_to(given[line.number], gates * hidden).astype(np.float32)
-        scales = relay.const(_padded(columns, gates, more))
-        sums = relay.const(_padded(own.sum(1, dtype=np.int32), gates, more))
-    if more:
-        apart = relay.reshape(weights, (gates, hidden, hidden))
-        padded_weights = relay.nn.pad(apart, ((0, 0), (0, more), (0, more)))
-        weights = relay.reshape(padded_weights, (gates * wide, wide))
-    panels = in_panels(weights, gates * wide, wide, str(values.dtype))
-    padded = [_wider(state, 1, more) for state in states]
-    operands = Recurrent(
-        _wider(products, gates, more),
-        panels,
-        _wider(biases, gates, more),
-        padded[0],
-        padded[1] if len(padded) > 1 else relay.const(np.zeros(1, np.float32)),
-        scales,
-        sums,
-    )
-    results = recurrent(operands, kind, line.is_backward)
-    if more:
-        results = [
-            relay.strided_slice(each, [0], [hidden], axes=[axis])
-            for each, axis in zip(results, (2, 1), strict=False)
-        ]
-    length = call.shape(0)[1 if call.number("layout", 0) else 0]
-    last = 0 if line.is_backward else length - 1
-    final = relay.squeeze(relay.strided_slice(results[0], [last], [last + 1], axes=[0]), [0])
-    return results[0], [final, *results[1:]]
-
-
-def _padded(values: np.ndarray, gates: int, more: int) -> np.ndarray:
-    """Numbers of each gate with zeros behind them."""
-    return np.pad(values.reshape(gates, -1), ((0, 0), (0, more))).reshape(-1)
+        Parameters
+        ----------
+        products
+            What the inputs give to the gates, with their biases, [steps, batch, gates * hidden].
+        recurrent_part
+            Weights of the state, in float32 [gates * hidden, hidden], or bytes, which are not read;
+            and its biases, [gates * hidden], None: 0.
+        first
+            The first states, [batch, hidden]: H, and C of an LSTM.
+        """
+        weights, biases = recurrent_part
+        gates = GATES[self.kind]
+        steps, _, columns = shape_of(products)
+        hidden = columns // gates
+        more = -hidden % HIDDEN_MULTIPLE
+        wide = hidden + more
+        scales = sums = None
+        dtype = "float32"
+        if self.byte_weights is not None and self.scales is not None:
+            dtype, values = "int8", self.byte_weights[direction].T
+            weights = relay.const(np.ascontiguousarray(values))
+            each = np.broadcast_to(self.scales[direction], columns).astype(np.float32)
+            scales = _wider(relay.const(each), gates, more)
+            sums = _wider(relay.const(values.sum(1, dtype=np.int32)), gates, more)
+        if more:
+            apart = relay.reshape(weights, (gates, hidden, hidden))
+            padded = relay.nn.pad(apart, ((0, 0), (0, more), (0, more)))
+            weights = relay.reshape(padded, (gates * wide, wide))
+        if biases is None:
+            biases = relay.zeros((columns,), "float32")
+        hidden_state, *cell = (_wider(state, 1, more) for state in first)
+        operands = Recurrent(
+            _wider(products, gates, more),
+            in_panels(weights, gates * wide, wide, dtype),
+            _wider(biases, gates, more),
+            hidden_state,
+            cell[0] if cell else relay.const(np.zeros(1, np.float32)),
+            scales,
+            sums,
+        )
+        results = recurrent(operands, self.kind, is_backward)
+        if more:
+            results = [
+                relay.strided_slice(each, [0], [hidden], axes=[axis])
+                for each, axis in zip(results, (2, 1), strict=False)
+            ]
+        last = 0 if is_backward else steps - 1
+        final = relay.squeeze(relay.strided_slice(results[0], [last], [last + 1], axes=[0]), [0])
+        return results[0], [final, *results[1:]]
 
 
 def _wider(values: relay.Expr, gates: int, more: int) -> relay.Expr:

@@ -3,13 +3,11 @@
 ConvInteger and QLinearConv become forms of them that TVM's converters take.
 
 ONNX operator specification. Scales and zero points may be of the whole tensor, of each place along
-an axis, or of each block along it, and may be computed. TVM's own quantization rounds half away
-from zero, which is another step at every tie.
+an axis, or of each block along it, and may be computed.
 """
 
 from __future__ import annotations
 
-import numpy as np
 from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
@@ -27,7 +25,7 @@ from heteroplace.parts.onnx.converters.quantized.byte_products import (
     byte_factor,
 )
 from heteroplace.parts.onnx.converters.reductions import fold_of_all
-from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
+from heteroplace.relay.quantise import dynamically_quantized, quantized
 
 
 def round_half_even(data: relay.Expr) -> relay.Expr:
@@ -43,21 +41,6 @@ def round_half_even(data: relay.Expr) -> relay.Expr:
 def round_to_whole(call: OnnxCall) -> relay.Expr:
     """Convert Round; TVM's converter adds a half, which is lost in large numbers and infinities."""
     return round_half_even(call.operand(0))
-
-
-def quantized(steps: relay.Expr, zero: relay.Expr | None, dtype: str) -> relay.Expr:
-    """Return float32 numbers, rounded half to even, with the zero point added, as an integer type.
-
-    A sum with `ROUNDING_SHIFT` has no fraction. TVM has no quicker rounding for vectors.
-    The clip, beyond the limits of 16 bits with any zero point, keeps TVM from leaving out both.
-    """
-    wide = ROUNDING_SHIFT // 8
-    aligned = relay.add(steps, const(ROUNDING_SHIFT, "float32"))
-    within = relay.clip(aligned, float(ROUNDING_SHIFT - wide), float(ROUNDING_SHIFT + wide))
-    rounded = relay.subtract(within, const(ROUNDING_SHIFT, "float32"))
-    if zero is not None:
-        rounded = relay.add(rounded, relay.cast(zero, "float32"))
-    return saturated(rounded, dtype)
 
 
 def quantize_linear(call: OnnxCall) -> relay.Expr:
@@ -82,16 +65,10 @@ def dequantize_linear(call: OnnxCall) -> relay.Expr:
 
 def dynamic_quantize_linear(call: OnnxCall) -> relay.expr.TupleWrapper:
     """Convert DynamicQuantizeLinear: (x quantised, scale, zero point), from the range with 0."""
-    data, zero = call.operand(0), const(0, "float32")
-    highest = relay.maximum(fold_of_all(relay.max, data), zero)
-    lowest = relay.minimum(fold_of_all(relay.min, data), zero)
-    span = relay.subtract(highest, lowest)
-    # Of nothing but zeros any scale is right; onnxruntime has 1.
-    one = const(1, "float32")
-    scale = relay.where(relay.equal(span, zero), one, relay.divide(span, const(255, "float32")))
-    point = quantized(relay.divide(relay.negative(lowest), scale), None, "uint8")
-    small = quantized(relay.divide(data, scale), point, "uint8")
-    return relay.expr.TupleWrapper(relay.Tuple([small, scale, point]), 3)
+    data = call.operand(0)
+    lowest, highest = (fold_of_all(fold, data) for fold in (relay.min, relay.max))
+    results = dynamically_quantized(data, lowest, highest)
+    return relay.expr.TupleWrapper(relay.Tuple(list(results)), len(results))
 
 
 def mat_mul_integer(call: OnnxCall) -> relay.Expr:
@@ -198,12 +175,6 @@ def _centred(call: OnnxCall, operand: int, zero_point: int, is_right: bool) -> r
         return data
     zero = _matched(call.operand(zero_point), len(shape_of(data)), is_right)
     return relay.subtract(data, relay.cast(zero, "int32"))
-
-
-def saturated(data: relay.Expr, dtype: str) -> relay.Expr:
-    """Return whole float32 numbers as an integer type, within its limits."""
-    limits = np.iinfo(dtype)
-    return relay.cast(relay.clip(data, float(limits.min), float(limits.max)), dtype)
 
 
 def _matched(parameter: relay.Expr, rank: int, is_right: bool) -> relay.Expr:

@@ -17,7 +17,8 @@ from tvm.relay.frontend import onnx as tvm_onnx
 from heteroplace.parts.onnx.converters.call import OnnxCall
 from heteroplace.parts.onnx.converters.pooling import average_pool
 from heteroplace.parts.onnx.converters.probabilities import ONE_AXIS
-from heteroplace.parts.onnx.converters.quantized.quantized import check_channels, quantized
+from heteroplace.parts.onnx.converters.quantized.quantized import check_channels
+from heteroplace.relay.quantise import quantized
 
 _SLOPE = 0.01
 """Of a QLinearLeakyRelu that names none."""

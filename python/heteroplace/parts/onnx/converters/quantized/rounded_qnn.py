@@ -15,7 +15,7 @@ from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.parts.onnx.converters.call import dtype_of, shape_of
-from heteroplace.parts.onnx.converters.quantized.quantized import quantized
+from heteroplace.relay.quantise import quantized
 
 
 def rounded_qnn() -> SimpleNamespace:
