@@ -1,8 +1,8 @@
 // MPI in this process: which library, who began it, and one lock for its calls.
 //
-// A rank that is killed while it writes to memory that ranks of a machine share can leave it half
-// written; MPICH then looks at it for ever, in whatever call another rank makes (its queues in
-// shared memory). Such a call cannot be given up, so the process ends.
+// The ranks of a machine share memory with queues of messages. A rank that is killed in the middle
+// of a write leaves a queue half written. The next MPI call of another rank may then poll that
+// queue and never return (MPICH). No thread can interrupt such a call, so the process ends.
 #pragma once
 
 #include <array>

@@ -183,6 +183,7 @@ bool MpiPlanes::Finish(MpiHandle* request) {
 
 void MpiPlanes::Abort(const std::string& reason) noexcept {
   if (process_.IsForked()) return;
+  // Before the lock: a call that never returns holds it.
   process_.EndIfHung();
   const auto lock = process_.Lock();
   if (is_aborted_) return;
