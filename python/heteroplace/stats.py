@@ -91,6 +91,35 @@ def rank_correlation_p(rho: float, num_values: int) -> float:
     return float(2 * stdtr(num_values - 2, -abs(t)))
 
 
+def likely_largest_of_more(
+    values: Sequence[float] | FloatArray, num_more: int, confidence: float
+) -> float:
+    """Return what further values of a normal distribution all stay below, given some of its values.
+
+    The bound of one further value is m + t s sqrt(1 + 1/n), with Student's t of n - 1 degrees of
+    freedom (G. J. Hahn and W. Q. Meeker, Statistical Intervals, section 4.8, Bonferroni's bound).
+
+    Parameters
+    ----------
+    values
+        At least two.
+    num_more
+        How many further values.
+    confidence
+        Least probability that all of them are at most the result.
+
+    Examples
+    --------
+    >>> round(likely_largest_of_more([1, 2, 3], 1, 0.95), 2)
+    5.37
+    """
+    from scipy.special import stdtrit
+
+    count = len(values)
+    t = stdtrit(count - 1, 1 - (1 - confidence) / num_more)
+    return float(np.mean(values) + t * np.std(values, ddof=1) * (1 + 1 / count) ** 0.5)
+
+
 def median_interval(values: Sequence[int], confidence: float) -> tuple[int, int] | None:
     """Return the confidence interval of the median, or None if there are too few samples for it.
 

@@ -35,7 +35,7 @@ from heteroplace.model.plan import Run
 from heteroplace.parts.kernels.cpu import bfloat16_conv_op
 from heteroplace.parts.kernels.cpu.grouped_matmul_op import BFLOAT16_MATMUL
 from heteroplace.pipeline import precision_stage, prepare
-from heteroplace.pipeline.precision_stage import largest_error
+from heteroplace.pipeline.error_budget import largest_error
 from heteroplace.pipeline.rounded_network import switched, with_switches
 from heteroplace.relay.targets import multiplies_bfloat16
 from tests.short_measuring import short_measuring

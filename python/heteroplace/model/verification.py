@@ -72,9 +72,7 @@ class Verification:
 NOT_FASTER = "not faster"
 """A run with its kernel in bfloat16 would take as long, or longer."""
 TOO_FAR_OFF = "too far off"
-"""With it in bfloat16 the outputs would differ by too much."""
-NOT_TRIED = "not tried"
-"""Other choices took up all trials."""
+"""With it in bfloat16, beside the others, the outputs would differ by too much."""
 NOT_MEASURED = "not measured"
 """A device of the plan is not in this machine."""
 
@@ -88,7 +86,7 @@ class LayerPrecision:
     precision: str
     """"bf16" or "float32"."""
     reason: str = ""
-    """Why it is in float32: NOT_FASTER, TOO_FAR_OFF, NOT_TRIED or NOT_MEASURED; "": it is not."""
+    """Why it is in float32: NOT_FASTER, TOO_FAR_OFF or NOT_MEASURED; "": it is not."""
     error: float | None = None
     """Largest difference of an output from float32, divided by the largest absolute value of that
     output, with `together` tasks in bfloat16; None: not measured, or some value is no number."""

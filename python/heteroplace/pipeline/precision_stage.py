@@ -1,9 +1,8 @@
 """The stage of `precision="auto"`: which tasks may multiply in bfloat16.
 
-It starts with all tasks whose bfloat16 kernels the solver chose. A group of tasks that moves the
-outputs too far is halved, and a single task that does stays in float32. A network with switches
-(`rounded_network`) tells how far each choice moves them. The network is placed again with what
-remains, and that plan is run as well.
+A network with switches (`rounded_network`) tells how far any choice of tasks moves the outputs. Of
+the tasks whose bfloat16 kernels the solver chose, those that gain most by the error that they add
+remain (`error_budget`). The network is placed again with these, and that plan is run as well.
 
 A kernel is measured with float32 around it, but next to others in bfloat16 it reads and writes half
 the bytes. Where costs were measured, the plan with all bfloat16 kernels that stay within the error
@@ -32,13 +31,13 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.verification import (
     NOT_FASTER,
     NOT_MEASURED,
-    NOT_TRIED,
     TOO_FAR_OFF,
     LayerPrecision,
     PrecisionChoice,
 )
 from heteroplace.pipeline import core_stages
 from heteroplace.pipeline.build_stages import build
+from heteroplace.pipeline.error_budget import largest_error, likely_error, most_gain_within
 from heteroplace.pipeline.place_stages import place
 from heteroplace.pipeline.place_state import PlaceState
 from heteroplace.pipeline.rounded_network import switched, with_switches
@@ -49,17 +48,14 @@ from heteroplace.run.missing_devices import missing_devices
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve.problem import SolveOptions
 
-_NUM_INPUTS, _NUM_TRIED = 4, 2
+_NUM_INPUTS, _NUM_TRIED = 16, 3
 """Seeded inputs by which a plan is judged, and by which each choice is."""
 _MAX_GIVEN_TRIED = 4
 """Inputs of the caller by which each choice is judged; a plan is judged by all of them."""
-_SHARES = (0.6, 0.4, 0.2)
-"""Of the allowed error that a choice may use up, one after the other until the plan itself does."""
-_MAX_SHARE = 0.75
-"""Of the allowed error that a plan may use up on these inputs: others may be worse."""
-_MAX_TRIALS = 40
-"""Choices, each of which runs the network with switches; what is not tried by then stays in
-float32."""
+_MAX_PLANS = 3
+"""That are built until one stays within the error."""
+_DEFAULT_RISE = 1.5
+"""From the error of a choice to the likely one of further inputs, where it cannot be measured."""
 
 
 def keep_within_error(state: PlaceState) -> PlaceState:
@@ -97,6 +93,10 @@ class _Twin(NamedTuple):
     float32_ns: int | None
     bf16_ns: int | None
 
+    @property
+    def gain_ns(self) -> int:
+        return (self.float32_ns or 0) - (self.bf16_ns or 0)
+
 
 @dataclass(frozen=True)
 class _Choice:
@@ -133,8 +133,7 @@ def _record(
 
 
 def _possible_twins(solution: Solution) -> dict[int, _Twin]:
-    """The tasks that have bfloat16 kernels where they run, and the twin with these; those first
-    that gain most."""
+    """The tasks that have bfloat16 kernels where they run, and the twin with these."""
     cluster, rows = solution.cluster, solution.costs.rows
     allowed = allowed_devices(solution.graph, cluster)
     twin_of = {
@@ -152,14 +151,11 @@ def _possible_twins(solution: Solution) -> dict[int, _Twin]:
                 row = rows[step.task]
                 twins[step.task] = _Twin(twin, row[base].ns, row[twin].ns)
 
-    def gain_ns(task: int) -> int:
-        return (twins[task].float32_ns or 0) - (twins[task].bf16_ns or 0)
-
-    return {task: twins[task] for task in sorted(twins, key=lambda task: -gain_ns(task))}
+    return twins
 
 
 def _low_tasks(solution: Solution) -> list[int]:
-    """The tasks that run on twins with bfloat16 kernels, those first that gain most by it."""
+    """The tasks that run on twins with bfloat16 kernels."""
     placement = solution.plan.placement(len(solution.graph.tasks))
     twins = _possible_twins(solution)
     return [task for task, twin in twins.items() if placement[task] == twin.device]
@@ -216,14 +212,16 @@ class _Trial:
         state = self._state
         with Executor(self._switched) as executor:
             plain = self._outputs_with(executor, frozenset(), len(self._inputs))
+            gains = {task: twin.gain_ns for task, twin in twins.items()}
             trial = partial(self._near, executor, plain)
-            solved, reasons = trial(low, partial(_solved_with, state))
+            of_low = {task: gains[task] for task in low}
+            solved, reasons = trial(of_low, partial(_solved_with, state))
             if solved is None:
                 plain_plan = _solved_with(state, frozenset())
                 solved = _Choice(plain_plan, 0.0, reasons, self._built(plain_plan))
             if len(self._tasks) == len(low):
                 return solved
-            widest, _ = trial(self._tasks, partial(_on_twins, state, twins))
+            widest, _ = trial(gains, partial(_on_twins, state, twins))
         if widest is None:
             return solved
         assert solved.executable is not None and widest.executable is not None
@@ -254,40 +252,43 @@ class _Trial:
         self,
         executor: Executor,
         plain: Sequence[np.ndarray],
-        tasks: Sequence[int],
+        gains: Mapping[int, int],
         solved: Callable[[frozenset[int]], Solution],
     ) -> tuple[_Choice | None, dict[int, str]]:
         """The first plan whose outputs are near enough, built; None: there is none. And why tasks
         are not in it."""
-        allowed = self._state.options.max_error
-        reasons: dict[int, str] = {}
+        allowed, per_input = self._state.options.max_error, len(plain) // len(self._inputs)
+
+        def errors_of(outputs: Sequence[np.ndarray]) -> list[float]:
+            starts = range(0, len(outputs), per_input)
+            cuts = [slice(start, start + per_input) for start in starts]
+            return [largest_error(outputs[cut], plain[cut]) for cut in cuts]
 
         def error_of(chosen: frozenset[int]) -> float:
             if chosen not in self._errors:
                 outputs = self._outputs_with(executor, chosen, self._num_tried)
-                tried = plain[: len(plain) * self._num_tried // len(self._inputs)]
-                self._errors[chosen] = largest_error(outputs, tried)
+                self._errors[chosen] = max(errors_of(outputs))
             return self._errors[chosen]
 
-        def fits(limit: float, chosen: frozenset[int]) -> bool:
-            return error_of(chosen) <= limit
-
-        for share in _SHARES:
-            fitting = largest_fitting(tasks, partial(fits, share * allowed), _MAX_TRIALS)
-            reasons = dict.fromkeys(set(tasks) - fitting.tasks, NOT_TRIED)
-            reasons |= dict.fromkeys(fitting.refused, TOO_FAR_OFF)
-            for task in fitting.refused:  # each was tried together with others
-                error_of(frozenset({task}))
-            if not fitting.tasks:
+        everything = frozenset(gains)
+        errors = errors_of(self._outputs_with(executor, everything, len(self._inputs)))
+        likely, tried = likely_error(errors), max(errors[: self._num_tried])
+        self._errors[everything] = tried
+        rise = likely / tried if tried > 0 and np.isfinite(likely) else _DEFAULT_RISE
+        for _ in range(_MAX_PLANS):
+            chosen = most_gain_within(allowed / rise, gains, error_of)
+            if not chosen:
                 break
-            solution = solved(fitting.tasks)
+            solution = solved(chosen)
             executable = self._built(solution)
             with Executor(executable) as running:
-                error = largest_error(_outputs(running, self._inputs), plain)
-            if error <= _MAX_SHARE * allowed:
-                return _Choice(solution, error, reasons, executable), reasons
-            reasons |= dict.fromkeys(fitting.tasks, TOO_FAR_OFF)
-        return None, reasons
+                errors = errors_of(_outputs(running, self._inputs))
+            likely = likely_error(errors)
+            if likely <= allowed:
+                reasons = dict.fromkeys(everything - chosen, TOO_FAR_OFF)
+                return _Choice(solution, max(errors), reasons, executable), reasons
+            rise *= max(likely / allowed, 1.02) if np.isfinite(likely) else 2.0
+        return None, dict.fromkeys(everything, TOO_FAR_OFF)
 
     def _outputs_with(
         self, executor: Executor, chosen: frozenset[int], num_inputs: int
@@ -327,58 +328,3 @@ def _in_float32(mod: tvm.IRModule, solution: Solution) -> Executable:
 
 def _outputs(executor: Executor, inputs: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray]:
     return [output.copy() for each in inputs for output in executor.run(each)]
-
-
-class Fitting(NamedTuple):
-    """Tasks that fit together, and tasks that do not fit with them; others were not tried."""
-
-    tasks: frozenset[int]
-    refused: frozenset[int]
-
-
-def largest_fitting(
-    tasks: Sequence[int], fits: Callable[[frozenset[int]], bool], max_trials: int
-) -> Fitting:
-    """Return tasks that fit together; groups of those that do not are halved and tried again.
-
-    Examples
-    --------
-    >>> fitting = largest_fitting(range(8), lambda tried: 5 not in tried, 16)
-    >>> sorted(fitting.tasks), sorted(fitting.refused)
-    ([0, 1, 2, 3, 4, 6, 7], [5])
-    """
-    fitting: frozenset[int] = frozenset()
-    refused: frozenset[int] = frozenset()
-    groups = [tuple(tasks)]
-    for _ in range(max_trials):
-        if not groups:
-            break
-        group = groups.pop(0)
-        if fits(fitting.union(group)):
-            fitting = fitting.union(group)
-        elif len(group) > 1:
-            middle = len(group) // 2
-            groups[:0] = [group[:middle], group[middle:]]
-        else:
-            refused = refused.union(group)
-    return Fitting(fitting, refused)
-
-
-def largest_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
-    """Return the largest difference of an output, by its largest absolute value; infinite where
-    one of both is no number, or an integer differs.
-
-    Examples
-    --------
-    >>> round(largest_error([np.float32([1, 2.02])], [np.float32([1, 2])]), 4)
-    0.01
-    """
-    worst = 0.0
-    for output, expected in zip(outputs, reference, strict=True):
-        if np.array_equal(output, expected, equal_nan=expected.dtype.kind == "f"):
-            continue
-        gap = np.abs(output.astype(np.float64) - expected.astype(np.float64)).max()
-        scale = np.abs(expected.astype(np.float64)).max()
-        is_known = expected.dtype.kind == "f" and np.isfinite(gap) and scale > 0
-        worst = max(worst, float(gap / scale) if is_known else np.inf)
-    return worst
