@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -10,6 +11,12 @@ import pytest
 from heteroplace.pipeline.error_budget import largest_error, likely_error, most_gain_within
 
 pytestmark = pytest.mark.relay
+
+
+def within(
+    limit: float, error_of: Callable[[frozenset[int]], float]
+) -> Callable[[frozenset[int]], bool]:
+    return lambda tasks: error_of(tasks) <= limit
 
 
 def test_tasks_that_add_most_error_for_their_gain_are_left_out() -> None:
@@ -26,7 +33,7 @@ def test_tasks_that_add_most_error_for_their_gain_are_left_out() -> None:
 
         subsets = [frozenset(each) for size in range(11) for each in combinations(range(10), size)]
         for limit in (0.5, 1.0, 1.5, 3.5):
-            chosen = most_gain_within(limit, gains, error_of)
+            chosen = most_gain_within(gains, error_of, within(limit, error_of))
             assert error_of(chosen) <= limit
             best = max(gain_of(tasks) for tasks in subsets if error_of(tasks) <= limit)
             shares.append(gain_of(chosen) / best if best else 1.0)
@@ -40,16 +47,20 @@ def test_one_task_that_moves_outputs_far_stays_out_of_many() -> None:
         tried.append(tasks)
         return np.inf if 7 in tasks else 0.01 * len(tasks) ** 0.5
 
-    assert most_gain_within(1.0, dict.fromkeys(range(40), 5), error_of) == set(range(40)) - {7}
+    fits = within(1.0, error_of)
+    few = most_gain_within(dict.fromkeys(range(40), 5), error_of, fits)
+    assert few == set(range(40)) - {7}
     assert len(tried) < 60
-    neighbours = most_gain_within(1.0, dict.fromkeys(range(400), 5), error_of)
+    neighbours = most_gain_within(dict.fromkeys(range(400), 5), error_of, fits)
     assert 7 not in neighbours and len(neighbours) > 390
-    assert most_gain_within(1.0, {7: 5}, error_of) == frozenset()
+    assert most_gain_within({7: 5}, error_of, fits) == frozenset()
 
 
 def test_tasks_without_gain_come_last() -> None:
-    chosen = most_gain_within(1.0, {0: -5, 1: 1_000}, lambda tasks: len(tasks) - 0.5)
-    assert chosen == {1}
+    def error_of(tasks: frozenset[int]) -> float:
+        return len(tasks) - 0.5
+
+    assert most_gain_within({0: -5, 1: 1_000}, error_of, within(1.0, error_of)) == {1}
 
 
 @pytest.mark.parametrize(

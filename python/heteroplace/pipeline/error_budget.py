@@ -11,9 +11,9 @@ from heteroplace.stats import likely_largest_of_more
 _NUM_MORE, _CONFIDENCE = 10, 0.9
 """How many further inputs stay within the likely error of `likely_error`, and how likely."""
 _MAX_GROUPS = 48
-"""Of neighbouring tasks; each is tried alone."""
-_MAX_SINGLE_GROUPS = 8
-"""That are tried one by one after those that certainly fit."""
+"""Of neighbouring tasks, whose errors are measured alone."""
+_MAX_ADDED_GROUPS = 3
+"""Behind the first one that does not fit, which are tried one by one."""
 
 
 def largest_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
@@ -56,31 +56,34 @@ def likely_error(errors: Sequence[float]) -> float:
 
 
 def most_gain_within(
-    limit: float, gains: Mapping[int, int], error_of: Callable[[frozenset[int]], float]
+    gains: Mapping[int, int],
+    error_of: Callable[[frozenset[int]], float],
+    fits: Callable[[frozenset[int]], bool],
 ) -> frozenset[int]:
-    """Return tasks whose common error is at most `limit`, and that gain as much as possible.
+    """Return tasks that fit together, and that gain as much as possible.
 
     Rounding errors of different tasks are independent, so their squares add up. Tasks are taken in
     the order of squared error by gain, as in a knapsack.
 
     Parameters
     ----------
-    limit
-        The largest error.
     gains
         Nanoseconds by task.
     error_of
-        The error of any set of tasks, as it is measured.
+        The error of a set of tasks, roughly.
+    fits
+        Whether the error of a set of tasks is small enough.
 
     Examples
     --------
     >>> errors = {0: 0.3, 1: 0.1, 2: 0.4}
     >>> def error_of(tasks): return sum(errors[task] ** 2 for task in tasks) ** 0.5
-    >>> sorted(most_gain_within(0.45, {0: 10, 1: 1, 2: 30}, error_of))
+    >>> chosen = most_gain_within({0: 10, 1: 1, 2: 30}, error_of, lambda t: error_of(t) < 0.45)
+    >>> sorted(chosen)
     [1, 2]
     """
     tasks = sorted(gains)
-    if error_of(frozenset(tasks)) <= limit:
+    if fits(frozenset(tasks)):
         return frozenset(tasks)
     size = -(-len(tasks) // _MAX_GROUPS)
     groups = [frozenset(tasks[first : first + size]) for first in range(0, len(tasks), size)]
@@ -92,12 +95,12 @@ def most_gain_within(
     fitting, too_many = 0, len(groups)
     while too_many - fitting > 1:
         middle = (fitting + too_many) // 2
-        if error_of(frozenset().union(*groups[:middle])) <= limit:
+        if fits(frozenset().union(*groups[:middle])):
             fitting = middle
         else:
             too_many = middle
     chosen = frozenset[int]().union(*groups[:fitting])
-    for group in groups[too_many : too_many + _MAX_SINGLE_GROUPS]:
-        if error_of(group) <= limit and error_of(chosen | group) <= limit:
+    for group in groups[too_many : too_many + _MAX_ADDED_GROUPS]:
+        if fits(chosen | group):
             chosen |= group
     return chosen

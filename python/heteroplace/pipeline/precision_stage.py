@@ -52,10 +52,8 @@ _NUM_INPUTS, _NUM_TRIED = 16, 3
 """Seeded inputs by which a plan is judged, and by which each choice is."""
 _MAX_GIVEN_TRIED = 4
 """Inputs of the caller by which each choice is judged; a plan is judged by all of them."""
-_MAX_PLANS = 3
+_MAX_PLANS = 4
 """That are built until one stays within the error."""
-_DEFAULT_RISE = 1.5
-"""From the error of a choice to the likely one of further inputs, where it cannot be measured."""
 
 
 def keep_within_error(state: PlaceState) -> PlaceState:
@@ -205,6 +203,8 @@ class _Trial:
         self._num_tried = _NUM_TRIED + min(len(given), _MAX_GIVEN_TRIED)
         self._switched = _in_float32(with_switches(mod, names), state.known_solution)
         self._errors: dict[frozenset[int], float] = {}
+        """Of the inputs by which choices are judged, by choice."""
+        self._errors_by_input: dict[frozenset[int], list[float]] = {}
 
     def best(self, low: Sequence[int], twins: Mapping[int, _Twin]) -> _Choice:
         """Return the solver's plan with what of `low` is near enough, or the plan with all of
@@ -270,24 +270,29 @@ class _Trial:
                 self._errors[chosen] = max(errors_of(outputs))
             return self._errors[chosen]
 
-        everything = frozenset(gains)
-        errors = errors_of(self._outputs_with(executor, everything, len(self._inputs)))
-        likely, tried = likely_error(errors), max(errors[: self._num_tried])
-        self._errors[everything] = tried
-        rise = likely / tried if tried > 0 and np.isfinite(likely) else _DEFAULT_RISE
+        def fits(limit: float, chosen: frozenset[int]) -> bool:
+            if error_of(chosen) > limit:
+                return False
+            if chosen not in self._errors_by_input:
+                outputs = self._outputs_with(executor, chosen, len(self._inputs))
+                self._errors_by_input[chosen] = errors_of(outputs)
+            return likely_error(self._errors_by_input[chosen]) <= limit
+
+        everything, limit = frozenset(gains), allowed
         for _ in range(_MAX_PLANS):
-            chosen = most_gain_within(allowed / rise, gains, error_of)
+            chosen = most_gain_within(gains, error_of, partial(fits, limit))
             if not chosen:
                 break
             solution = solved(chosen)
             executable = self._built(solution)
             with Executor(executable) as running:
                 errors = errors_of(_outputs(running, self._inputs))
-            likely = likely_error(errors)
+            # The plan rounds elsewhere than the network with switches does: a second sample.
+            likely = likely_error([*errors, *self._errors_by_input[chosen]])
             if likely <= allowed:
                 reasons = dict.fromkeys(everything - chosen, TOO_FAR_OFF)
                 return _Choice(solution, max(errors), reasons, executable), reasons
-            rise *= max(likely / allowed, 1.02) if np.isfinite(likely) else 2.0
+            limit *= min((allowed / likely) ** 0.5, 0.98)
         return None, dict.fromkeys(everything, TOO_FAR_OFF)
 
     def _outputs_with(
