@@ -33,6 +33,7 @@ class ModelExecutor:
     inputs: Ports = (("x", (2, 3), "float32"),)
     outputs: Ports = (("y", (2, 3), "float32"),)
     max_in_flight: int = 1
+    session_state: tuple[tuple[str, str], ...] = ()
     fault: Exception | None = None
     """What a run raises."""
     gate: threading.Event = field(default_factory=threading.Event)
@@ -53,9 +54,39 @@ class ModelExecutor:
             raise self.fault
         return [copies[name] * 2 for name, _, _ in self.inputs]
 
+    def session(self) -> SummingSession:
+        """Return one that runs as this executor."""
+        return SummingSession(self)
+
     def wait_for_run(self) -> None:
         """Wait until one more run has begun."""
         assert self.began.acquire(timeout=_WAIT_S)
+
+
+class SummingSession:
+    """Stands for a session: its output is the sum of all inputs since it began."""
+
+    def __init__(self, executor: ModelExecutor) -> None:
+        self.inputs, self.outputs = executor.inputs, executor.outputs
+        self._executor = executor
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again."""
+        self._sum = np.zeros((2, 3), "float32")
+
+    def run(
+        self, arrays: Mapping[str, npt.NDArray[Any]], *, timeout_s: float
+    ) -> list[npt.NDArray[Any]]:
+        """Add the input, unless the executor fails."""
+        (doubled,) = self._executor.run(arrays, timeout_s=timeout_s)
+        self._sum = self._sum + doubled / 2
+        return [self._sum]
+
+
+def stateful_executor(**fields: Any) -> ModelExecutor:
+    """Return one with state that never waits."""
+    return open_executor(session_state=(("s", "t"),), **fields)
 
 
 def open_executor(**fields: Any) -> ModelExecutor:
@@ -144,7 +175,7 @@ def server(
     settings = ServingOptions(port=0, **options)
     metrics = ServingMetrics()
     models = {
-        name: ServedModel(name, cast(Any, executor), settings.max_waiting, metrics.of_model(name))
+        name: ServedModel(name, cast(Any, executor), settings, metrics.of_model(name))
         for name, executor in zip(names, executors, strict=True)
     }
     running: list[uvicorn.Server] = []

@@ -42,6 +42,7 @@ LAYERS = {
     "simulate": (2, 0),
     "solve": (3, 0),
     "precision_option": (0, 4),
+    "state_option": (0, 4),
     "place_options": (3, 1),
     "option_keywords": (3, 2),
     "questions": (3, 1),

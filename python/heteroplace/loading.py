@@ -177,6 +177,7 @@ def _placed_again(
         cluster = open_cluster(cluster)
     # What takes arrays of several items goes on to do so.
     options.setdefault("items", manifest.solution.plan.items)
+    options.setdefault("state", dict(manifest.session_state))
     with tvm.transform.PassContext(opt_level=source.opt_level):
         mod = with_output_names(source.mod, [name for name, _, _ in manifest.outputs])
         mod = with_graph_name(mod, manifest.solution.graph.name)

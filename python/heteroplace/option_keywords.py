@@ -30,6 +30,7 @@ class PlaceKeywords(TypedDict, total=False):
     precision: str | Mapping[str, str]
     max_error: float
     verify_inputs: Arrays | Sequence[Arrays]
+    state: str | Mapping[str, str]
     pin: Mapping[str, str]
     exclude: Sequence[str]
     inputs: Arrays | None

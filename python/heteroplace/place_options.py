@@ -32,6 +32,7 @@ from heteroplace.precision_option import (
 )
 from heteroplace.registry import added_plugins
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
+from heteroplace.state_option import StateNames, check_state, joined_state, state_entry
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
 """How a caller says where costs come from: the name of a model, a table, a file, or a function."""
@@ -77,11 +78,7 @@ STORE_ON, STORE_OFF = "on", "off"
 
 
 def memory_pair(text: str) -> tuple[str, str]:
-    """Read DEVICE=SIZE.
-
-    >>> memory_pair("gpu0=10 GiB")
-    ('gpu0', '10 GiB')
-    """
+    """Read DEVICE=SIZE."""
     name, size = key_value("DEVICE=SIZE, such as 'gpu0=10GiB'")(text)
     try:
         memory_limit(name, size)
@@ -178,6 +175,14 @@ class PlaceOptions:
         metavar="FILE.npz",
         join=tuple,
     )
+    state: StateNames = option(
+        dict,
+        "which output replaces which input from call to call of a session; auto: found by names, "
+        "such as past.0.key and present.0.key, or h and hn",
+        metavar="auto|INPUT=OUTPUT",
+        parse=state_entry,
+        join=joined_state,
+    )
     pin: Mapping[str, str] = option(
         dict,
         "tasks, ops or layers of the imported model that must run on DEVICE, e.g. 'nn.conv2d=gpu0'",
@@ -249,8 +254,16 @@ class PlaceOptions:
     def __post_init__(self) -> None:
         if self.progress is not None and not callable(self.progress):
             raise SolverError(f"progress is {self.progress!r}; expected a function of one text")
-        if self.missing not in MISSING:
-            raise SolverError(f"missing={self.missing!r}; expected one of {', '.join(MISSING)}")
+        for each in options_of(PlaceOptions):
+            name, value = each.name, getattr(self, each.attribute)
+            choices = each.choices() if each.choices and name not in ("solver", "verify") else ()
+            if choices and value not in choices:
+                raise SolverError(f"{name}={value!r}; expected one of {', '.join(choices)}")
+            if name in ("cublas", "cudnn") and value != "off" and self.kernels == "tvm":
+                raise SolverError(
+                    f"{name}={value!r} and kernels='tvm' exclude each other: with the latter all "
+                    f"kernels are TVM's; give one of them"
+                )
         if self.weights_bytes is not None and self.routes is None:
             raise SolverError(
                 f"weights_budget={self.weights_budget!r} is given without routes, which say what "
@@ -268,24 +281,11 @@ class PlaceOptions:
                 f"inputs are what kernels are measured with, and costs={self.costs!r} measures "
                 f"nothing; leave them out, or give costs={' or '.join(_MEASURING)}"
             )
-        if self.kernels not in KERNELS:
-            raise SolverError(f"kernels={self.kernels!r}; expected one of {', '.join(KERNELS)}")
-        if self.tuned not in TUNED:
-            raise SolverError(f"tuned={self.tuned!r}; expected one of {', '.join(TUNED)}")
-        for name, value in (("cublas", self.cublas), ("cudnn", self.cudnn)):
-            if value not in LIBRARY_PRECISIONS:
-                raise SolverError(
-                    f"{name}={value!r}; expected one of {', '.join(LIBRARY_PRECISIONS)}"
-                )
-            if value != "off" and self.kernels == "tvm":
-                raise SolverError(
-                    f"{name}={value!r} and kernels='tvm' exclude each other: with the latter all "
-                    f"kernels are TVM's; give one of them"
-                )
         check_verify(self.verify)
         if self.verify_inputs:
             check_has_use(self.verify, self.precision)
         check_precision(self.precision, self.max_error, self.kernels)
+        check_state(self.state)
 
     @property
     def may_be_tuned(self) -> bool:
@@ -313,7 +313,7 @@ GRAPH_OPTIONS = (
 
 MODEL_OPTIONS = (
     *("store", "kernels", "tuned", "cublas", "cudnn", "precision", "max_error", "verify_inputs"),
-    *("inputs", "routes", "weights_budget"),
+    *("inputs", "routes", "weights_budget", "state"),
 )
 """Those that ask for a model: its kernels, what they are measured with, and its routers."""
 

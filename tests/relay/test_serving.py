@@ -54,17 +54,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     image = relay.var("image", shape=(1, 1, SIZE, SIZE))
     scale = relay.var("scale", shape=())
     scaled = relay.sum(image, axis=[2, 3]) * scale
-    row = relay.var("x", shape=(1, 4))
+    row, before = relay.var("x", shape=(1, 4)), relay.var("h", shape=(1, 4))
+    after, two = before + row, relay.const(2.0)
     for name, function in (
         ("many", relay.Function(inputs, relay.Tuple(outputs))),
         ("image", relay.Function([image, scale], scaled)),
         ("model", relay.Function([row], row + row)),  # what the guide presumes
+        ("sum", relay.Function([row, before], relay.Tuple([after * two, after]))),
     ):
         mod = tvm.IRModule.from_expr(function)
-        if name == "model":
-            mod = with_output_names(mod, ["y"])
+        names = {"model": ["y"], "sum": ["y", "hn"]}
+        mod = with_output_names(mod, names.get(name, []))
         with tvm.transform.PassContext(opt_level=3):
-            executable = heteroplace.build(mod, "local", costs="estimate")
+            state = {"h": "hn"} if name == "sum" else {}
+            executable = heteroplace.build(mod, "local", costs="estimate", state=state)
         executable.export_library(where / f"{name}.so")
     return where
 
@@ -91,7 +94,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[Served]:
-    with serving(folder, "many.so", "picture=image.so", "model.so") as process:
+    with serving(folder, "many.so", "picture=image.so", "model.so", "sum.so") as process:
         yield process
 
 
@@ -123,6 +126,22 @@ def test_metadata_names_both_models(served: Served, triton: ModuleType) -> None:
         {"name": "image", "datatype": "FP32", "shape": [1, 1, SIZE, SIZE]},
         {"name": "scale", "datatype": "FP32", "shape": []},
     ]
+    client.close()
+
+
+def test_sequences_of_the_client_of_triton(served: Served, triton: ModuleType) -> None:
+    client = triton.InferenceServerClient(f"127.0.0.1:{served[1]}")
+    assert [port["name"] for port in client.get_model_metadata("sum")["inputs"]] == ["x"]
+    tensor = triton.InferInput("x", [1, 4], "FP32")
+    tensor.set_data_from_numpy(np.ones((1, 4), "float32"))
+    for sequence in (7, "named"):
+        for number in range(3):
+            places = {"sequence_start": number == 0, "sequence_end": number == 2}
+            answer = client.infer("sum", [tensor], sequence_id=sequence, **places)
+            expected = np.full((1, 4), 2.0 * (number + 1), "float32")
+            np.testing.assert_array_equal(answer.as_numpy("y"), expected)
+    with pytest.raises(triton.InferenceServerException, match="sequence 7 is not known"):
+        client.infer("sum", [tensor], sequence_id=7)
     client.close()
 
 

@@ -21,6 +21,7 @@ from heteroplace.files.solution_file import solution_from_json, solution_to_json
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.verification import Verification
+from heteroplace.terminal import listed
 
 FORMAT_VERSION = 5
 """Version of the manifest, and of the file that holds it (`kFileFormat` of exec/file/parts.h)."""
@@ -49,6 +50,7 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     verification: Verification | None
     state: tuple[tuple[str, tuple[str, ...], Count | None], ...] = ()
     model: str = ""
+    session_state: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,9 @@ class Manifest:
     """Not among `inputs` and `outputs`."""
     model_digest: str = ""
     """Of a network with routers: whose route decisions recordings are; "": it has none."""
+    session_state: tuple[tuple[str, str], ...] = ()
+    """(input, output that replaces it in the next call of a session); both are among `inputs` and
+    `outputs`."""
 
     @property
     def properties(self) -> dict[str, str]:
@@ -89,6 +94,9 @@ class Manifest:
             properties[kind] = "; ".join(
                 f"{name} {dtype} [{','.join(map(str, shape))}]" for name, shape, dtype in ports
             )
+        if self.session_state:
+            pairs = [f"{name} <- {output}" for name, output in self.session_state]
+            properties["state of a session"] = listed(pairs, "; ")
         if self.verification is not None:
             properties["outputs compared"] = self.verification.text
         return properties
@@ -110,6 +118,8 @@ class Manifest:
             value["state"] = [[each.name, each.ports, each.blob_offset] for each in self.state]
         if self.model_digest:
             value["model"] = self.model_digest
+        if self.session_state:
+            value["session_state"] = self.session_state
         return json.dumps(value, allow_nan=False).encode()
 
     @classmethod
@@ -143,4 +153,5 @@ class Manifest:
             file.verification,
             tuple(State(*parts) for parts in file.state),
             file.model,
+            file.session_state,
         )

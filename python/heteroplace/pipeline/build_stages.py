@@ -15,12 +15,14 @@ from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.module_contents import read_contents, read_plan
 from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
 from heteroplace.relay.annotate.moved import SplitPlan
+from heteroplace.relay.annotate.requested_options import requested_value
 from heteroplace.relay.annotate.tunings_attribute import with_tunings
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.module_source import with_source_of
 from heteroplace.relay.output_names import read_output_names, with_output_names
 from heteroplace.relay.source import Source
 from heteroplace.stage_log import StageLog
+from heteroplace.state_option import state_pairs
 
 _HERE = "heteroplace.pipeline.build_stages"
 
@@ -146,6 +148,11 @@ def write(state: BuildState) -> BuildState:
     compiled = contents.compiled
     with state.log.stage("build", "Compiling kernels"):
         executable = build(compiled, contents.solution, state.log)
+    state_names = requested_value(state.mod, "state", {})
+    if state_names:
+        manifest = executable.manifest
+        pairs = state_pairs(state_names, manifest.inputs, manifest.outputs)
+        executable = replace(executable, manifest=replace(manifest, session_state=pairs))
     if contents.is_sharded:  # placed again, the module of a microbatch would not be the model
         executable = replace(executable, source=None)
     return replace(state, executable=executable)

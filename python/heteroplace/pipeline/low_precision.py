@@ -6,7 +6,7 @@ import tvm
 
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
-from heteroplace.relay.annotate.requested_options import requested_number
+from heteroplace.relay.annotate.requested_options import requested_value
 from heteroplace.relay.targets import device_target, has_bfloat16_kernels, has_int8_activations
 
 
@@ -28,4 +28,4 @@ def low_precision_text(solution: Solution) -> str:
 
 def max_error_of(mod: tvm.IRModule) -> float:
     """Return the option `max_error` by which a module was placed."""
-    return requested_number(mod, "max_error", PlaceOptions().max_error)
+    return float(requested_value(mod, "max_error", PlaceOptions().max_error))

@@ -38,10 +38,12 @@ from heteroplace.precision_option import is_auto, network_precision, precision_b
 from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.module_source import read_input_sets, with_input_sets
 from heteroplace.relay.opt_level import default_opt_level, warn_of_low_level
+from heteroplace.relay.output_names import port_names
 from heteroplace.relay.targets import with_precision, with_stock_kernels
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.problem import SolveOptions, check_gain
 from heteroplace.stage_log import StageLog
+from heteroplace.state_option import state_pairs
 from heteroplace.tvm_bridge import pass_config
 
 _READ_PLAN_IN = "heteroplace.solve.plan_in:read_plan_in"
@@ -62,6 +64,12 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
         "Read the inputs on which outputs are to be compared, too.",
         "heteroplace.pipeline.verify_inputs:add",
         lambda state: bool(state.options.verify_inputs or read_input_sets(state.mod)),
+    ),
+    Stage(
+        "state",
+        "Refuse pairs of the option state that the model does not have.",
+        f"{_HERE}:check_state_pairs",
+        lambda state: bool(state.options.state),
     ),
     Stage("demand", "Apply pin, exclude, layers and no_split to the tasks.", f"{_HERE}:demand"),
     Stage("weights", "Find the bytes of weights that each kernel holds.", f"{_HERE}:weigh"),
@@ -275,6 +283,23 @@ def prepare(state: PlaceState) -> PlaceState:
     log, params = state.request.log, state.options.params
     network = core_stages.prepare(state.mod, params, log, state.cluster, digest)
     return replace(state, network=network.with_examples(state.examples))
+
+
+def check_state_pairs(state: PlaceState) -> PlaceState:
+    """Find the pairs, which are those of the executable."""
+    network = state.known_network
+    graph = network.graph
+    inputs, outputs = (
+        [
+            (graph.tensors[tensor].name, graph.tensors[tensor].shape, graph.tensors[tensor].dtype)
+            for tensor in tensors
+        ]
+        for tensors in (graph.inputs, graph.outputs)
+    )
+    names = port_names(network.output_names, [name for name, _, _ in inputs], len(outputs))
+    named = [(name, *port[1:]) for name, port in zip(names, outputs, strict=True)]
+    state_pairs(state.options.state, inputs, named)
+    return state
 
 
 def demand(state: PlaceState) -> PlaceState:

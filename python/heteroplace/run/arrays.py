@@ -17,6 +17,7 @@ import tvm
 
 from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ExecutionError
+from heteroplace.terminal import listed
 
 Ports = tuple[tuple[str, tuple[int, ...], str], ...]
 """Name, shape and dtype of each."""
@@ -85,7 +86,7 @@ class InputPorts:
             else:
                 faults += self._taken(name, array, arrays)
         if faults:
-            raise ExecutionError("; ".join(faults))
+            raise ExecutionError(listed(faults, "; "))
         return arrays
 
     def _taken(self, name: str, array: Array, arrays: dict[str, np.ndarray]) -> list[str]:
@@ -182,7 +183,7 @@ def _on_host(name: str, array: Array) -> object:
 
 
 def _unknown(name: str, port_names: list[str]) -> str:
-    names = ", ".join(map(repr, port_names)) or "none"
+    names = listed(map(repr, port_names)) or "none"
     return f"the program has no input {name!r}; it has {names}{did_you_mean(name, port_names)}"
 
 

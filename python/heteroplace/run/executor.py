@@ -27,6 +27,7 @@ from heteroplace.run.manifest_check import check_manifest
 from heteroplace.run.measured_timeline import timed_timeline
 from heteroplace.run.missing_devices import check_devices_exist
 from heteroplace.run.routed_program import RoutedProgram
+from heteroplace.run.sessions import Session
 from heteroplace.run.state import ProgramState
 from heteroplace.tvm_bridge import library_path
 
@@ -192,6 +193,32 @@ class Executor(RoutedProgram):
         if value is not None:
             self._states.write(name, value)
         return self._states.read(name)
+
+    @property
+    def session_state(self) -> tuple[tuple[str, str], ...]:
+        """(input, output that replaces it) of all state that sessions keep; empty: there is
+        none."""
+        return self._manifest.session_state
+
+    def session(self, initial: Mapping[str, Array] | None = None) -> Session:
+        """Return a sequence of calls of its own, whose state stays here from call to call.
+
+        Parameters
+        ----------
+        initial
+            State at first, by the names of its inputs; zeros where it is not given.
+
+        Raises
+        ------
+        ExecutionError
+            The program was compiled without the option `state`, or `initial` does not fit it.
+        """
+        if not self.session_state:
+            raise ExecutionError(
+                "the program has no state that sessions keep; compile it with state='auto', or "
+                "with state={'input': 'output that replaces it'}"
+            )
+        return Session(self.run, (self.inputs, self.outputs), self.session_state, initial)
 
     @property
     def replanned(self) -> str:

@@ -112,7 +112,7 @@ class ServingRoutes:
             {
                 "name": "heteroplace",
                 "version": heteroplace.__version__,
-                "extensions": ["binary_tensor_data"],
+                "extensions": ["binary_tensor_data", "sequence"],
             }
         )
 
@@ -160,9 +160,7 @@ class ServingRoutes:
         try:
             with model.place():
                 inference = await _decoded(model, scope, await self._body(scope, receive, end_s))
-                outputs = await model.run(
-                    inference.arrays, end_s, lambda: wait_for_disconnect(receive)
-                )
+                outputs = await model.run(inference, end_s, lambda: wait_for_disconnect(receive))
                 return await _encoded(model, inference, outputs)
         except asyncio.QueueFull as err:
             raise RefusedRequestError(

@@ -63,9 +63,7 @@ def serve(
             for name, path in files.items():
                 log.count(len(models), len(files))
                 executor = _loaded(path, options.max_in_flight, trusted_keys)
-                models[name] = ServedModel(
-                    name, executor, options.max_waiting, metrics.of_model(name)
-                )
+                models[name] = ServedModel(name, executor, options, metrics.of_model(name))
             server = _Server(started, options)
             server.config.app = ServingRoutes(
                 models, options, metrics, lambda: not server.should_exit

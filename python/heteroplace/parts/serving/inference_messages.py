@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ExecutionError
+from heteroplace.parts.serving.sequences import SequenceStep
 from heteroplace.parts.serving.tensor_codec import TensorCodec
 
 MODEL_VERSION = "1"
@@ -31,6 +32,9 @@ class _Parameters(msgspec.Struct, frozen=True):
     binary_data_output: bool = False
     classification: int | None = None
     shared_memory_region: str | None = None
+    sequence_id: int | str | None = None
+    sequence_start: bool = False
+    sequence_end: bool = False
 
 
 _NO_PARAMETERS = _Parameters()
@@ -74,6 +78,8 @@ class InferenceRequest:
     arrays: Mapping[str, npt.NDArray[Any]]
     outputs: tuple[RequestedOutput, ...]
     id: str | None
+    sequence: SequenceStep | None = None
+    """Of a model that keeps state between requests."""
 
 
 class InferenceMessages:
@@ -85,6 +91,8 @@ class InferenceMessages:
         Its name.
     inputs, outputs
         Name, shape and dtype of each, as the executor describes them.
+    has_state
+        Whether the model keeps state: each request is then one of a sequence.
 
     Raises
     ------
@@ -97,8 +105,10 @@ class InferenceMessages:
         model: str,
         inputs: Sequence[tuple[str, tuple[int, ...], str]],
         outputs: Sequence[tuple[str, tuple[int, ...], str]],
+        has_state: bool = False,
     ) -> None:
         self._model = model
+        self._has_state = has_state
         self._inputs = {port[0]: TensorCodec(f"input {port[0]!r}", *port) for port in inputs}
         self._outputs = [TensorCodec(f"output {port[0]!r}", *port) for port in outputs]
         self._indices = {codec.name: index for index, codec in enumerate(self._outputs)}
@@ -172,7 +182,8 @@ class InferenceMessages:
         missing = [name for name in self._inputs if name not in arrays]
         if missing:
             raise ExecutionError(f"inputs that the request lacks: {', '.join(missing)}")
-        return InferenceRequest(arrays, self._requested(request), request.id)
+        step = self._sequence_step(request.parameters)
+        return InferenceRequest(arrays, self._requested(request), request.id, step)
 
     def write(
         self, request: InferenceRequest, outputs: Sequence[npt.NDArray[Any]]
@@ -222,6 +233,22 @@ class InferenceMessages:
             )
         _check_parameters(codec.what, tensor.parameters)
         return codec
+
+    def _sequence_step(self, parameters: _Parameters) -> SequenceStep | None:
+        id_ = parameters.sequence_id or None  # 0 and "" are none, as in Triton
+        if self._has_state and id_ is None:
+            raise ExecutionError(
+                f"model {self._model!r} keeps state between requests; give the parameters "
+                f"sequence_id, and sequence_start in the first request"
+            )
+        if not self._has_state and id_ is not None:
+            raise ExecutionError(
+                f"model {self._model!r} keeps no state between requests; leave out sequence_id, or "
+                f"compile the model with --state"
+            )
+        if id_ is None:
+            return None
+        return SequenceStep(id_, parameters.sequence_start, parameters.sequence_end)
 
     def _requested(self, request: _Request) -> tuple[RequestedOutput, ...]:
         is_binary = request.parameters.binary_data_output

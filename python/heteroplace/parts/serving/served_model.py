@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from heteroplace.errors import ExecutionError
 from heteroplace.parts.serving.http_messages import DisconnectedError
-from heteroplace.parts.serving.inference_messages import InferenceMessages
+from heteroplace.parts.serving.inference_messages import InferenceMessages, InferenceRequest
 from heteroplace.parts.serving.run_threads import RunThreads
+from heteroplace.parts.serving.sequences import Sequences
 from heteroplace.parts.serving.serving_metrics import ModelMetrics
+from heteroplace.parts.serving.serving_options import ServingOptions
 
 if TYPE_CHECKING:  # it loads TVM
     from heteroplace.run.executor import Executor
@@ -34,13 +36,18 @@ class ServedModel:
     """
 
     def __init__(
-        self, name: str, executor: Executor, max_waiting: int, metrics: ModelMetrics
+        self, name: str, executor: Executor, options: ServingOptions, metrics: ModelMetrics
     ) -> None:
         self.name = name
-        self.messages = InferenceMessages(name, executor.inputs, executor.outputs)
+        has_state = bool(executor.session_state)
+        ports = executor.session() if has_state else executor
+        self.messages = InferenceMessages(name, ports.inputs, ports.outputs, has_state)
         self.metrics = metrics
         self._executor = executor
-        self._max_pending = executor.max_in_flight + max_waiting
+        self._sequences = Sequences(
+            executor.session, options.max_sequences, options.sequence_idle_s
+        )
+        self._max_pending = executor.max_in_flight + options.max_waiting
         self._num_pending = 0
         self._threads: RunThreads[Outputs] = RunThreads(executor.max_in_flight, f"serve-{name}")
 
@@ -64,9 +71,10 @@ class ServedModel:
             self.metrics.pending.dec()
 
     async def run(
-        self, arrays: Arrays, end_s: float, disconnected: Callable[[], Awaitable[None]]
+        self, inference: InferenceRequest, end_s: float, disconnected: Callable[[], Awaitable[None]]
     ) -> Outputs:
-        """Run the network once a thread is free; return its outputs.
+        """Run the network once a thread is free, and the sequence of the request is; return its
+        outputs.
 
         Parameters
         ----------
@@ -83,10 +91,24 @@ class ServedModel:
             The client is gone.
         ExecutionError
             The run failed.
+        RefusedRequestError
+            See `Sequences.session_of`.
         """
+        if inference.sequence is None:
+            return await self._run_by(self._executor.run, inference.arrays, end_s, disconnected)
+        async with self._sequences.session_of(inference.sequence, end_s) as session:
+            return await self._run_by(session.run, inference.arrays, end_s, disconnected)
+
+    async def _run_by(
+        self,
+        run: Callable[..., Outputs],
+        arrays: Arrays,
+        end_s: float,
+        disconnected: Callable[[], Awaitable[None]],
+    ) -> Outputs:
         loop = asyncio.get_running_loop()
         submitted_s = time.monotonic()
-        future = self._threads.submit(lambda: self._run(arrays, submitted_s, end_s))
+        future = self._threads.submit(lambda: self._run(run, arrays, submitted_s, end_s))
         watchers: list[asyncio.Task[None]] = []
         timers = (
             loop.call_later(end_s - submitted_s, _fail, future, TimeoutError()),
@@ -108,13 +130,15 @@ class ServedModel:
         """End the threads; requests that run are finished."""
         self._threads.close()
 
-    def _run(self, arrays: Arrays, submitted_s: float, end_s: float) -> Outputs:
+    def _run(
+        self, run: Callable[..., Outputs], arrays: Arrays, submitted_s: float, end_s: float
+    ) -> Outputs:
         began_s = time.monotonic()
         left_s = end_s - began_s
         if left_s <= 0:
             raise TimeoutError
         try:
-            outputs = self._executor.run(arrays, timeout_s=left_s)
+            outputs = run(arrays, timeout_s=left_s)
         except ExecutionError as err:
             if time.monotonic() >= end_s:
                 raise TimeoutError from err

@@ -45,6 +45,19 @@ class ServingOptions:
         metavar="TIME",
         parse=duration,
     )
+    max_sequences: int = option(
+        1000,
+        "sequences of one model with state that may be open at once; more get status 429",
+        metavar="N",
+        parse=count,
+    )
+    sequence_idle_s: float = option(
+        60.0,
+        "after this time without a request a sequence may make room for a new one",
+        name="sequence_idle",
+        metavar="TIME",
+        parse=duration,
+    )
     max_in_flight: int = option(
         2,
         "requests of one model that run at once; each needs memory for all values of the model",

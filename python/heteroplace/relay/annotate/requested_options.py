@@ -61,9 +61,11 @@ def read_requested_options(mod: tvm.IRModule) -> dict[str, Any]:
     return options
 
 
-def requested_number(mod: tvm.IRModule, name: str, default: float) -> float:
-    """Return one option by which a module was made, a number; `default`: it was not given."""
-    return float(_texts(mod).get(name, default))
+def requested_value(mod: tvm.IRModule, name: str, default: Any) -> Any:
+    """Return one option by which a module was made, a Python literal; `default`: it was not
+    given."""
+    texts = _texts(mod)
+    return ast.literal_eval(texts[name]) if name in texts else default
 
 
 def _texts(mod: tvm.IRModule) -> dict[str, str]:

@@ -1,0 +1,244 @@
+"""A program whose outputs replace some of its inputs: one sequence of calls, with its state."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from heteroplace.errors import ExecutionError
+from heteroplace.run.array_files import read_arrays, write_arrays
+from heteroplace.run.arrays import Array, Ports, exchanged_dtype, take_input
+
+_PREFIX = "state:"
+"""Before the names of arrays in a file of a session."""
+
+
+class _Run(Protocol):
+    """`Executor.run`."""
+
+    def __call__(
+        self,
+        inputs: Mapping[str, Array],
+        /,
+        *,
+        out: Sequence[np.ndarray | None],
+        timeout_s: float | None,
+    ) -> list[np.ndarray]: ...
+
+
+class Session:
+    """One sequence of calls of an executor. Made by `Executor.session`.
+
+    The program keeps its state here: callers neither give nor get it. Sessions of an executor share
+    its weights and kernels, and nothing else. Different sessions may be used by different threads;
+    one session takes one call at a time.
+
+    A call that fails, is cancelled or runs out of time leaves the state as it was before.
+    """
+
+    def __init__(
+        self,
+        run: _Run,
+        ports: tuple[Ports, Ports],
+        pairs: Sequence[tuple[str, str]],
+        initial: Mapping[str, Array] | None,
+    ) -> None:
+        self._run = run
+        self._ports = ports
+        self._pairs = dict(pairs)
+        replaced_by = {output: name for name, output in pairs}
+        inputs, outputs = ports
+        self._inputs = tuple(port for port in inputs if port[0] not in self._pairs)
+        self._outputs = tuple(port for port in outputs if port[0] not in replaced_by)
+        self._positions = {
+            replaced_by[name]: index
+            for index, (name, _, _) in enumerate(outputs)
+            if name in replaced_by
+        }
+        self._types = {name: (shape, dtype) for name, shape, dtype in inputs if name in self._pairs}
+        self._initial = self._zeros()
+        self._lock = threading.Lock()
+        self._num_calls = 0
+        if initial:
+            self._initial |= self._taken(initial, self._refused)
+        self._state = {name: array.copy() for name, array in self._initial.items()}
+        self._next = self._zeros()
+
+    @property
+    def inputs(self) -> Ports:
+        """Name, shape and dtype of every input that is no state."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Ports:
+        """Name, shape and dtype of every output that is no state."""
+        return self._outputs
+
+    @property
+    def num_calls(self) -> int:
+        """How many calls have succeeded since the session began, or was reset or loaded."""
+        return self._num_calls
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        """A copy of the state, by the names of the inputs."""
+        return {name: array.copy() for name, array in self._state.items()}
+
+    def __repr__(self) -> str:
+        num_bytes = sum(array.nbytes for array in self._state.values())
+        return (
+            f"Session({self._num_calls} calls, state {', '.join(self._state)}: {num_bytes:,} bytes)"
+        )
+
+    def run(
+        self,
+        inputs: Mapping[str, Array] | None = None,
+        /,
+        *,
+        out: Sequence[np.ndarray | None] | None = None,
+        timeout_s: float | None = None,
+        **named: Array,
+    ) -> list[np.ndarray]:
+        """Run the network once, from the state of the last call; return the outputs.
+
+        Parameters
+        ----------
+        inputs, named, out, timeout_s
+            As of `Executor.run`, for `inputs` and `outputs` of the session. All inputs are needed:
+            none keeps the value that another session has given it.
+
+        Raises
+        ------
+        ExecutionError
+            As `Executor.run`; an input is missing or is state; or another call of this session is
+            at work.
+        """
+        given = {**(inputs or {}), **named}
+        self._check_inputs(given)
+        outs = [None] * len(self._outputs) if out is None else list(out)
+        if isinstance(out, np.ndarray) or len(outs) != len(self._outputs):
+            raise ExecutionError(
+                f"`out` has {len(outs)} elements; expected {len(self._outputs)}, one for each "
+                f"output: {_names(self._outputs)}"
+            )
+        if not self._lock.acquire(blocking=False):
+            raise ExecutionError(
+                "the session is in use by another call; wait for its end, or fork the session"
+            )
+        try:
+            returned = self._run(
+                {**given, **self._state}, out=self._all_outs(outs), timeout_s=timeout_s
+            )
+            self._state, self._next = self._next, self._state
+            self._num_calls += 1
+        finally:
+            self._lock.release()
+        replaced = set(self._positions.values())
+        return [array for index, array in enumerate(returned) if index not in replaced]
+
+    def reset(self) -> None:
+        """Begin again, with the state that the session began with."""
+        with self._lock:
+            self._set(self._initial)
+
+    def fork(self) -> Session:
+        """Return another session that goes on from the same state."""
+        with self._lock:
+            other = Session(self._run, self._ports, list(self._pairs.items()), self._initial)
+            other._set(self._state)
+            other._num_calls = self._num_calls
+        return other
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file of numpy (.npz).
+
+        Raises
+        ------
+        ArtifactError
+            The file cannot be written.
+        """
+        with self._lock:
+            write_arrays(path, {_PREFIX + name: array for name, array in self._state.items()})
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from the state in a file that `save` has written.
+
+        Raises
+        ------
+        ExecutionError
+            It is no such file, or one of a program with other state. The session is as before.
+        """
+        found = read_arrays(path)
+        names = {name.removeprefix(_PREFIX) for name in found if name.startswith(_PREFIX)}
+        if len(names) != len(found) or names != set(self._types):
+            raise ExecutionError(
+                f"{path}: holds {', '.join(map(repr, found)) or 'nothing'}; expected the state "
+                f"{', '.join(map(repr, self._types))}, written by Session.save of this program"
+            )
+        arrays = {name: found[_PREFIX + name] for name in names}
+        taken = self._taken(arrays, lambda text: ExecutionError(f"{path}: {text}"))
+        with self._lock:
+            self._set(taken)
+
+    def _set(self, state: Mapping[str, np.ndarray]) -> None:
+        self._state = {name: state[name].copy() for name in self._types}
+        self._num_calls = 0
+
+    def _zeros(self) -> dict[str, np.ndarray]:
+        return {
+            name: np.zeros(shape, exchanged_dtype(dtype))
+            for name, (shape, dtype) in self._types.items()
+        }
+
+    def _taken(
+        self, arrays: Mapping[str, Array], refused: Callable[[str], ExecutionError]
+    ) -> dict[str, np.ndarray]:
+        """State as the core takes it, checked."""
+        taken = {}
+        for name, array in arrays.items():
+            if name not in self._types:
+                names = ", ".join(map(repr, self._types))
+                raise refused(f"the program has no state {name!r}; it has {names}")
+            shape, dtype = self._types[name]
+            taken[name] = take_input(name, array, dtype)
+            if (taken[name].shape, taken[name].dtype) != (shape, exchanged_dtype(dtype)):
+                raise refused(
+                    f"state {name!r}: expected {dtype} {shape}, got {taken[name].dtype} "
+                    f"{taken[name].shape}"
+                )
+        return taken
+
+    @staticmethod
+    def _refused(text: str) -> ExecutionError:
+        return ExecutionError(f"initial: {text}")
+
+    def _check_inputs(self, given: Mapping[str, Array]) -> None:
+        state = [name for name in given if name in self._types]
+        if state:
+            raise ExecutionError(
+                f"{', '.join(map(repr, state))} is state, which the session keeps; leave it out, "
+                "or begin with executor.session(initial={...})"
+            )
+        missing = [name for name, _, _ in self._inputs if name not in given]
+        if missing:
+            raise ExecutionError(
+                f"inputs {', '.join(map(repr, missing))} are missing; a call of a session needs "
+                f"all of {_names(self._inputs)}"
+            )
+
+    def _all_outs(self, outs: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+        """Where each output of the program goes; state goes to where the last one is not."""
+        own = iter(outs)
+        name_of = {index: name for name, index in self._positions.items()}
+        return [
+            self._next[name_of[index]] if index in name_of else next(own)
+            for index in range(len(self._ports[1]))
+        ]
+
+
+def _names(ports: Ports) -> str:
+    return ", ".join(repr(name) for name, _, _ in ports) or "none"

@@ -1,0 +1,153 @@
+"""The option `state`: which outputs of a model replace which of its inputs from call to call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from heteroplace.errors import SolverError
+from heteroplace.options import key_value, pairs
+from heteroplace.terminal import listed
+
+StateNames = str | Mapping[str, str]
+"""Outputs by the inputs that they replace, or AUTO."""
+Ports = Sequence[tuple[str, tuple[int, ...], str]]
+"""Name, shape and dtype of each input or output."""
+StatePairs = tuple[tuple[str, str], ...]
+"""(input, output that replaces it)."""
+
+AUTO = "auto"
+"""Pairs are found by their names."""
+
+_SYNONYMS: Mapping[str, Sequence[str]] = {
+    "present": ("past", "past_key_values"),
+    "new": ("", "old", "prev"),
+    "next": ("", "prev"),
+    "updated": ("",),
+    "out": ("in", ""),
+    "output": ("input", ""),
+}
+"""Words in names of outputs, and what stands for them in names of inputs: optimum,
+onnxruntime-genai, sherpa-onnx and others export such models."""
+
+
+def state_entry(text: str) -> tuple[str, str]:
+    """Read INPUT=OUTPUT, or AUTO.
+
+    >>> state_entry("h=hn"), state_entry("auto")
+    (('h', 'hn'), ('auto', ''))
+    """
+    if text == AUTO:
+        return AUTO, ""
+    return key_value("INPUT=OUTPUT, such as 'h=hn', or auto")(text)
+
+
+def joined_state(entries: Sequence[tuple[str, str]]) -> StateNames:
+    """Return the entries of a command line as one value.
+
+    >>> joined_state([("h", "hn"), ("c", "cn")]), joined_state([("auto", "")])
+    ({'h': 'hn', 'c': 'cn'}, 'auto')
+    """
+    if (AUTO, "") not in entries:
+        return pairs(entries)
+    if len(entries) > 1:
+        raise ValueError("'auto' finds all pairs; give it alone, or name each pair")
+    return AUTO
+
+
+def check_state(state: StateNames) -> None:
+    """Raise SolverError unless the option has such a value."""
+    if state == AUTO:
+        return
+    if not isinstance(state, Mapping) or not all(
+        isinstance(name, str) for pair in state.items() for name in pair
+    ):
+        raise SolverError(
+            f"state={state!r}; expected 'auto', or outputs by the inputs that they replace: "
+            "{'h': 'hn'}"
+        )
+    twice = {output for output in state.values() if list(state.values()).count(output) > 1}
+    if twice:
+        raise SolverError(
+            f"state={state!r} has {listed(map(repr, sorted(twice)))} twice; an output replaces "
+            "one input"
+        )
+
+
+def state_pairs(state: StateNames, inputs: Ports, outputs: Ports) -> StatePairs:
+    """Return the pairs of a model, in the order of its inputs.
+
+    Raises
+    ------
+    SolverError
+        There is no such input or output, both differ in type or shape, or AUTO finds no pair.
+
+    Examples
+    --------
+    >>> inputs = [("x", (4,), "float32"), ("state", (2,), "float32")]
+    >>> outputs = [("y", (4,), "float32"), ("stateN", (2,), "float32")]
+    >>> state_pairs("auto", inputs, outputs)
+    (('state', 'stateN'),)
+    """
+    if isinstance(state, str):
+        return _found(inputs, outputs)
+    types = [{name: (shape, dtype) for name, shape, dtype in ports} for ports in (inputs, outputs)]
+    faults = []
+    for pair in state.items():
+        there = [name in known for name, known in zip(pair, types, strict=True)]
+        for name, is_there, known, kind in zip(
+            pair, there, types, ("input", "output"), strict=True
+        ):
+            if not is_there:
+                names = listed(map(repr, known)) or "none"
+                faults.append(f"the model has no {kind} {name!r}; it has {names}")
+        if all(there) and types[0][pair[0]] != types[1][pair[1]]:
+            one, other = (_described(known[name]) for name, known in zip(pair, types, strict=True))
+            faults.append(f"input {pair[0]!r} is {one}, and output {pair[1]!r} is {other}")
+    if faults:
+        raise SolverError(f"state={dict(state)!r}: {'; '.join(faults)}")
+    return tuple((name, state[name]) for name, _, _ in inputs if name in state)
+
+
+def _found(inputs: Ports, outputs: Ports) -> StatePairs:
+    """The pairs whose names say so, of one type and shape."""
+    types = {name: (shape, dtype) for name, shape, dtype in inputs}
+    output_of: dict[str, str] = {}
+    for name, shape, dtype in outputs:
+        fitting = [each for each in _input_names(name) if types.get(each) == (shape, dtype)]
+        if len(fitting) == 1 and fitting[0] not in output_of:
+            output_of[fitting[0]] = name
+    if not output_of:
+        raise SolverError(
+            "state='auto' finds no output that replaces an input by its name, type and shape; the "
+            f"model has inputs {listed(map(repr, types))} and outputs "
+            f"{listed(repr(name) for name, _, _ in outputs)}; name the pairs: "
+            "state={'input': 'output'}"
+        )
+    return tuple((name, output_of[name]) for name in types if name in output_of)
+
+
+def _input_names(output: str) -> list[str]:
+    """What an input may be called that an output replaces, each once.
+
+    >>> _input_names("present.0.key"), _input_names("hn"), _input_names("new_cached_len_0")[:1]
+    (['past.0.key', 'past_key_values.0.key'], ['h', 'h0', 'h_0'], ['cached_len_0'])
+    """
+    return list(dict.fromkeys(_renamed(output)))
+
+
+def _renamed(output: str) -> Iterator[str]:
+    for word, others in _SYNONYMS.items():
+        for other in others:
+            name = re.sub(rf"(?<![A-Za-z]){word}(?![A-Za-z])", other, output)
+            name = re.sub(r"([_.])[_.]+", r"\1", name).strip("_.")
+            if name != output:
+                yield name
+    root = re.sub(r"_?[nN]$", "", output)
+    if root and root != output:
+        yield from (root, f"{root}0", f"{root}_0")
+
+
+def _described(type_: tuple[tuple[int, ...], str]) -> str:
+    shape, dtype = type_
+    return f"{dtype} [{', '.join(map(str, shape))}]"
