@@ -140,10 +140,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+_WITH_STATE = """
+<ir_version: 8, opset_import: ["": 17]>
+filter (float[4] x, float[4] h) => (float[4] y, float[4] hn) { hn = Add(x, h)  y = Relu(hn) }
+"""
+
+
 def _write_models() -> None:
-    """A small CNN with the batch fixed or open, and a layer alone, which is quick to shard."""
+    """A small CNN with the batch fixed or open, a layer alone, which is quick to shard, and a
+    filter with state."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
+    from onnx.parser import parse_model
 
     random = np.random.default_rng(0)
     shapes = {"w": (4, 3, 3, 3), "b": (4,), "v": (4, 2)}
@@ -169,6 +177,7 @@ def _write_models() -> None:
         graph = helper.make_graph(used, "small", *ends, held)
         opsets = [helper.make_opsetid("", 17)]
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), f"{name}.onnx")
+    onnx.save(parse_model(_WITH_STATE), "state.onnx")
     array = random.standard_normal((1, 3, 8, 8)).astype("float32")
     np.save("x.npy", array)
     for name in ("x", "first", "second"):
@@ -221,6 +230,8 @@ def _write_ranks() -> None:
 
 def _model_of(command: DocumentCommand) -> str:
     """The model that a command is about."""
+    if "--state" in command.words:
+        return "state.onnx"
     if "shard" in command.words or _is_about_ranks(command.page):
         return "layer.onnx"
     return "open.onnx" if "--batch" in command.words else "model.onnx"

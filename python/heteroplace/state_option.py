@@ -90,26 +90,27 @@ def state_pairs(state: StateNames, inputs: Ports, outputs: Ports) -> StatePairs:
     (('state', 'stateN'),)
     """
     if isinstance(state, str):
-        return _found(inputs, outputs)
-    types = [{name: (shape, dtype) for name, shape, dtype in ports} for ports in (inputs, outputs)]
+        return _named_alike(inputs, outputs)
+    input_types, output_types = (
+        {name: (shape, dtype) for name, shape, dtype in ports} for ports in (inputs, outputs)
+    )
     faults = []
-    for pair in state.items():
-        there = [name in known for name, known in zip(pair, types, strict=True)]
-        for name, is_there, known, kind in zip(
-            pair, there, types, ("input", "output"), strict=True
-        ):
-            if not is_there:
-                names = listed(map(repr, known)) or "none"
-                faults.append(f"the model has no {kind} {name!r}; it has {names}")
-        if all(there) and types[0][pair[0]] != types[1][pair[1]]:
-            one, other = (_described(known[name]) for name, known in zip(pair, types, strict=True))
-            faults.append(f"input {pair[0]!r} is {one}, and output {pair[1]!r} is {other}")
+    for name, output in state.items():
+        for kind, each, types in (("input", name, input_types), ("output", output, output_types)):
+            if each not in types:
+                names = listed(map(repr, types)) or "none"
+                faults.append(f"the model has no {kind} {each!r}; it has {names}")
+        one, other = input_types.get(name), output_types.get(output)
+        if one is not None and other is not None and one != other:
+            faults.append(
+                f"input {name!r} is {_described(one)}, and output {output!r} is {_described(other)}"
+            )
     if faults:
         raise SolverError(f"state={dict(state)!r}: {'; '.join(faults)}")
     return tuple((name, state[name]) for name, _, _ in inputs if name in state)
 
 
-def _found(inputs: Ports, outputs: Ports) -> StatePairs:
+def _named_alike(inputs: Ports, outputs: Ports) -> StatePairs:
     """The pairs whose names say so, of one type and shape."""
     types = {name: (shape, dtype) for name, shape, dtype in inputs}
     output_of: dict[str, str] = {}

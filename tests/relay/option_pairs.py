@@ -167,6 +167,7 @@ WITHOUT_PAIRS: Mapping[str, str] = {
     "weights_budget": "for models with routers: else refused (test_preloaded_programs.py)",
     "min_gain_ratio": "asked of measured costs only",
     "list_parts": "of the solver list alone, others refuse it (list/test_list_schedulers.py)",
+    "state": "names ports of the file, and changes nothing else of it (test_sessions.py)",
     "layers": "restricts the devices of tasks as pin does, behind it (model/test_layers.py)",
 }
 """Options that mean the same whatever stands beside them, and why."""

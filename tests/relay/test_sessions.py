@@ -219,11 +219,23 @@ def test_a_refused_call_leaves_the_state(
     expected.check(session, signal(1))
 
 
-def test_a_call_whose_time_is_up_leaves_the_state(executor: Executor) -> None:
-    session, expected = executor.session(), Expected()
+def test_a_call_that_fails_leaves_the_state(executor: Executor) -> None:
+    has_failed: list[bool] = []
+
+    def run(inputs: Mapping[str, Any], /, **options: Any) -> list[np.ndarray]:
+        outputs = executor.run(inputs, **options)
+        if len(has_failed) == 1:  # after the outputs are written
+            has_failed.append(True)
+            raise ExecutionError("a device is lost")
+        has_failed.append(False)
+        return outputs
+
+    ports = (executor.inputs, executor.outputs)
+    session, expected = Session(run, ports, executor.session_state, None), Expected()
     expected.check(session, signal(0))
-    with pytest.raises(ExecutionError):
-        session.run(x=signal(1), timeout_s=0.0)
+    with pytest.raises(ExecutionError, match="lost"):
+        session.run(x=signal(1))
+    assert session.num_calls == 1
     expected.check(session, signal(2))
 
 
@@ -276,7 +288,7 @@ def test_a_placed_module_carries_the_pairs() -> None:
     require_tvm()
     mod = from_onnx(filters()).mod
     options: dict[str, Any] = {"costs": random_costs, "solver": "heft"}
-    placed = hp.relay.transform.HeteroPlace(cpu_cluster(), state="auto", **options)(mod)
+    placed = hp.HeteroPlace(cpu_cluster(), state="auto", **options)(mod)
     expected = Expected()
     session = Executor(hp.build(placed)).session()
     for seed in range(3):
@@ -290,7 +302,7 @@ def test_files_and_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     main([*command, "--state", "h=hn", "--state", "c=cn"])
     capsys.readouterr()
     main(["show", str(compiled_file)])
-    assert "state of a session: h <- hn; c <- cn" in capsys.readouterr().out
+    assert "state h <- hn\nstate c <- cn\n" in capsys.readouterr().out
     with hp.load(compiled_file) as executor:
         expected = Expected()
         for session in (executor.session(), executor.session()):

@@ -208,6 +208,7 @@ def _model_text(file: CompiledFile, arguments: argparse.Namespace) -> str:
         _solution_text(manifest.solution),
         memory_text(manifest.solution.cluster, manifest.memory),
         *ports,
+        *(f"state {name} <- {output}" for name, output in manifest.session_state),
         f"compiled by TVM {manifest.tvm_version}, "
         + ("with" if file.source() else "without")
         + " its Relay module",

@@ -96,7 +96,7 @@ class Manifest:
             )
         if self.session_state:
             pairs = [f"{name} <- {output}" for name, output in self.session_state]
-            properties["state of a session"] = listed(pairs, "; ")
+            properties["state"] = listed(pairs, "; ")
         if self.verification is not None:
             properties["outputs compared"] = self.verification.text
         return properties

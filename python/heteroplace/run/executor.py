@@ -27,18 +27,21 @@ from heteroplace.run.manifest_check import check_manifest
 from heteroplace.run.measured_timeline import timed_timeline
 from heteroplace.run.missing_devices import check_devices_exist
 from heteroplace.run.routed_program import RoutedProgram
-from heteroplace.run.sessions import Session
 from heteroplace.run.state import ProgramState
 from heteroplace.tvm_bridge import library_path
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from heteroplace.run.sessions import Session
+
 _REPR = "heteroplace.questions.short_texts:solution_repr"
 _HTML = "heteroplace.questions.value_pages:program_html"
 """Loaded when an executor is shown."""
 _WRITE_REPORT = "heteroplace.solve.solve_report:write_report"
 """Loaded when a page is written."""
+_SESSION = "heteroplace.run.sessions:Session"
+"""Loaded for a program with state."""
 _LOG = logging.getLogger("heteroplace")
 _Runnable = Executable | CompiledFile | str | os.PathLike[str]
 
@@ -218,7 +221,9 @@ class Executor(RoutedProgram):
                 "the program has no state that sessions keep; compile it with state='auto', or "
                 "with state={'input': 'output that replaces it'}"
             )
-        return Session(self.run, (self.inputs, self.outputs), self.session_state, initial)
+        ports = (self.inputs, self.outputs)
+        session: Session = load_entry(_SESSION)(self.run, ports, self.session_state, initial)
+        return session
 
     @property
     def replanned(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from heteroplace.errors import ExecutionError
 from heteroplace.run.array_files import read_arrays, write_arrays
 from heteroplace.run.arrays import Array, Ports, exchanged_dtype, take_input
+from heteroplace.terminal import listed
 
 _PREFIX = "state:"
 """Before the names of arrays in a file of a session."""
@@ -65,7 +66,7 @@ class Session:
         self._num_calls = 0
         if initial:
             self._initial |= self._taken(initial, self._refused)
-        self._state = {name: array.copy() for name, array in self._initial.items()}
+        self._state = _copies(self._initial)
         self._next = self._zeros()
 
     @property
@@ -86,7 +87,7 @@ class Session:
     @property
     def state(self) -> dict[str, np.ndarray]:
         """A copy of the state, by the names of the inputs."""
-        return {name: array.copy() for name, array in self._state.items()}
+        return _copies(self._state)
 
     def __repr__(self) -> str:
         num_bytes = sum(array.nbytes for array in self._state.values())
@@ -172,20 +173,19 @@ class Session:
         ExecutionError
             It is no such file, or one of a program with other state. The session is as before.
         """
-        found = read_arrays(path)
-        names = {name.removeprefix(_PREFIX) for name in found if name.startswith(_PREFIX)}
-        if len(names) != len(found) or names != set(self._types):
+        content = read_arrays(path)
+        if set(content) != {_PREFIX + name for name in self._types}:
             raise ExecutionError(
-                f"{path}: holds {', '.join(map(repr, found)) or 'nothing'}; expected the state "
-                f"{', '.join(map(repr, self._types))}, written by Session.save of this program"
+                f"{path}: holds {listed(map(repr, content)) or 'nothing'}; expected the state "
+                f"{listed(map(repr, self._types))}, written by Session.save of this program"
             )
-        arrays = {name: found[_PREFIX + name] for name in names}
-        taken = self._taken(arrays, lambda text: ExecutionError(f"{path}: {text}"))
+        arrays = {name: content[_PREFIX + name] for name in self._types}
+        state = self._taken(arrays, lambda text: ExecutionError(f"{path}: {text}"))
         with self._lock:
-            self._set(taken)
+            self._set(state)
 
     def _set(self, state: Mapping[str, np.ndarray]) -> None:
-        self._state = {name: state[name].copy() for name in self._types}
+        self._state = _copies(state)
         self._num_calls = 0
 
     def _zeros(self) -> dict[str, np.ndarray]:
@@ -197,20 +197,20 @@ class Session:
     def _taken(
         self, arrays: Mapping[str, Array], refused: Callable[[str], ExecutionError]
     ) -> dict[str, np.ndarray]:
-        """State as the core takes it, checked."""
-        taken = {}
-        for name, array in arrays.items():
+        """Copies of state as the core takes it, checked."""
+        copies = {}
+        for name, given in arrays.items():
             if name not in self._types:
-                names = ", ".join(map(repr, self._types))
+                names = listed(map(repr, self._types))
                 raise refused(f"the program has no state {name!r}; it has {names}")
             shape, dtype = self._types[name]
-            taken[name] = take_input(name, array, dtype)
-            if (taken[name].shape, taken[name].dtype) != (shape, exchanged_dtype(dtype)):
+            array = take_input(name, given, dtype)
+            if (array.shape, array.dtype) != (shape, exchanged_dtype(dtype)):
                 raise refused(
-                    f"state {name!r}: expected {dtype} {shape}, got {taken[name].dtype} "
-                    f"{taken[name].shape}"
+                    f"state {name!r}: expected {dtype} {shape}, got {array.dtype} {array.shape}"
                 )
-        return taken
+            copies[name] = array.copy()
+        return copies
 
     @staticmethod
     def _refused(text: str) -> ExecutionError:
@@ -240,5 +240,9 @@ class Session:
         ]
 
 
+def _copies(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: array.copy() for name, array in state.items()}
+
+
 def _names(ports: Ports) -> str:
-    return ", ".join(repr(name) for name, _, _ in ports) or "none"
+    return listed(repr(name) for name, _, _ in ports) or "none"

@@ -46,7 +46,7 @@ def test_health_and_metadata(client: HttpClient) -> None:
         ("/v2/models/model/ready", {"name": "model", "ready": True}),
     ):
         assert client.get(path).json == expected
-    assert client.get("/v2").json["extensions"] == ["binary_tensor_data"]
+    assert client.get("/v2").json["extensions"] == ["binary_tensor_data", "sequence"]
     described = {
         "name": "model",
         "versions": ["1"],
