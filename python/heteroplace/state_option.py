@@ -142,7 +142,8 @@ def _renamed(output: str) -> Iterator[str]:
         for other in others:
             name = re.sub(rf"(?<![A-Za-z]){word}(?![A-Za-z])", other, output)
             name = re.sub(r"([_.])[_.]+", r"\1", name).strip("_.")
-            if name != output:
+            # "output_0" is what a model is for, and replaces no "input_0".
+            if name != output and not re.fullmatch(r"(in|input)[_.\d]*", name):
                 yield name
     root = re.sub(r"_?[nN]$", "", output)
     if root and root != output:

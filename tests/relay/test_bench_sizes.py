@@ -27,6 +27,7 @@ SMALLEST = {
     "run --placing": "--only ^smallest$",
     "run --trained": "--only ^smallest$",
     "run --half": "--only ^smallest$",
+    "run --streams": "--only ^smallest$",
     "run --precision": "--only ^smallest$",
     "run --few-bits": "--only ^smallest$",
     "prediction": "--only ^smallest$ --plans 1 --budget 0 --rounds 1",

@@ -37,6 +37,8 @@ def ports(*names: str, shape: tuple[int, ...] = (2, 3)) -> list[tuple[str, tuple
             "y state_out_0 state_out_1",
             {"state_in_0": "state_out_0", "state_in_1": "state_out_1"},
         ),
+        ("input state", "output stateN", {"state": "stateN"}),
+        ("input_0 in h", "output_0 out hn", {"h": "hn"}),
         ("x cache_prev", "y cache_next", {"cache_prev": "cache_next"}),
     ],
 )
