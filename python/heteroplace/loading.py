@@ -183,6 +183,7 @@ def _placed_again(
         mod = with_graph_name(mod, manifest.solution.graph.name)
         compiled, solution = pipeline.place(mod, cluster, *read_options(options))
         executable = pipeline.build(compiled, solution)
+    executable = pipeline.with_session_state(executable, options["state"])
     new_manifest = executable.manifest
     if (new_manifest.inputs, new_manifest.outputs) != (manifest.inputs, manifest.outputs):
         raise ArtifactError(

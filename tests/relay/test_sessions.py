@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import onnx
 import pytest
 from onnx_models import make_model, node
 from relay_models import cpu_cluster, random_costs
+from test_replan import elsewhere
 
 import heteroplace as hp
 from heteroplace.cli.main import main
@@ -309,3 +311,34 @@ def test_files_and_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             expected = Expected()
             for seed in range(3):
                 expected.check(session, signal(seed))
+
+
+def test_a_plan_that_is_made_again_keeps_the_pairs(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"costs": random_costs, "solver": "heft"}
+    made = hp.compile(filters(), elsewhere(), state="auto", verify="off", **options)
+    made.export_library(tmp_path / "far.so", with_source=True)
+    place_options = {"cluster": cpu_cluster(), **options}
+    with hp.load(tmp_path / "far.so", on_missing="replan", place_options=place_options) as executor:
+        session, expected = executor.session(), Expected()
+        for seed in range(3):
+            expected.check(session, signal(seed))
+
+
+def test_many_sessions_leave_nothing_behind(executor: Executor, tmp_path: Path) -> None:
+    def use(number: int) -> None:
+        session, expected = executor.session(), Expected()
+        expected.check(session, signal(number))
+        other = session.fork()
+        other.save(tmp_path / "session.npz")
+        session.load(tmp_path / "session.npz")
+        with pytest.raises(ExecutionError):
+            session.run(x=signal()[0])
+        expected.check(session, signal(number + 1))
+
+    use(0)
+    gc.collect()
+    objects = len(gc.get_objects())
+    for number in range(1000):
+        use(number)
+    gc.collect()
+    assert len(gc.get_objects()) - objects < 100

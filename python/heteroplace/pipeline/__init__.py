@@ -8,7 +8,12 @@ README.md states the order and its reasons. The pass, the command line, the benc
 call these functions and repeat none of them.
 """
 
-from heteroplace.pipeline.build_stages import annotate, build, build_module
+from heteroplace.pipeline.build_stages import (
+    annotate,
+    build,
+    build_module,
+    with_session_state,
+)
 from heteroplace.pipeline.core_stages import CostedNetwork, compile, cost, prepare, solve
 from heteroplace.pipeline.place_stages import (
     PlacedModule,
@@ -34,4 +39,5 @@ __all__ = [
     "place_network",
     "prepare",
     "solve",
+    "with_session_state",
 ]

@@ -22,7 +22,7 @@ from heteroplace.relay.module_source import with_source_of
 from heteroplace.relay.output_names import read_output_names, with_output_names
 from heteroplace.relay.source import Source
 from heteroplace.stage_log import StageLog
-from heteroplace.state_option import state_pairs
+from heteroplace.state_option import StateNames, state_pairs
 
 _HERE = "heteroplace.pipeline.build_stages"
 
@@ -100,6 +100,21 @@ def build(compiled: CompiledNetwork, solution: Solution, log: StageLog | None = 
     return replace(executable, source=source, manifest=manifest)
 
 
+def with_session_state(executable: Executable, state: StateNames) -> Executable:
+    """Return an executable whose sessions keep the state that an option names.
+
+    Raises
+    ------
+    SolverError
+        See `state_pairs`.
+    """
+    if not state:
+        return executable
+    manifest = executable.manifest
+    pairs = state_pairs(state, manifest.inputs, manifest.outputs)
+    return replace(executable, manifest=replace(manifest, session_state=pairs))
+
+
 def build_module(
     mod: tvm.IRModule,
     verify: str | None = None,
@@ -148,11 +163,7 @@ def write(state: BuildState) -> BuildState:
     compiled = contents.compiled
     with state.log.stage("build", "Compiling kernels"):
         executable = build(compiled, contents.solution, state.log)
-    state_names = requested_value(state.mod, "state", {})
-    if state_names:
-        manifest = executable.manifest
-        pairs = state_pairs(state_names, manifest.inputs, manifest.outputs)
-        executable = replace(executable, manifest=replace(manifest, session_state=pairs))
+    executable = with_session_state(executable, requested_value(state.mod, "state", {}))
     if contents.is_sharded:  # placed again, the module of a microbatch would not be the model
         executable = replace(executable, source=None)
     return replace(state, executable=executable)
