@@ -18,6 +18,7 @@ from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
 from heteroplace.parts.kernels.cpu.padded_rows import padded_rows
 from heteroplace.parts.kernels.cpu.vector_math import vector_math
 from heteroplace.parts.kernels.cpu.whole_vectors import whole_vectors
+from heteroplace.parts.kernels.rewrites.denormal_weights import DenormalWeights
 from heteroplace.parts.kernels.rewrites.gates import ComputeOnce, ScaleMaps
 from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
 from heteroplace.parts.kernels.rewrites.matrix_convolutions import MatrixConvolutions
@@ -78,7 +79,7 @@ class CpuProvider:
             return (load_entry(entry)(is_bfloat16),) if is_used else ()
 
         conv1d = _loaded_pass("Conv1d", _CONV1D, "nn.conv1d")
-        first = (ScaleMaps(), conv1d, MatrixConvolutions(), ConvolvePhases())
+        first = (DenormalWeights(), ScaleMaps(), conv1d, MatrixConvolutions(), ConvolvePhases())
         bounded: tuple[tvm.transform.Pass, ...] = ()
         products: tuple[tvm.transform.Pass, ...] = ()
         if multiplies_integers(target):
