@@ -26,7 +26,7 @@ class _Run(Protocol):
         inputs: Mapping[str, Array],
         /,
         *,
-        out: Sequence[np.ndarray | None],
+        out: Sequence[np.ndarray | None] | None,
         timeout_s: float | None,
     ) -> list[np.ndarray]: ...
 
@@ -51,15 +51,13 @@ class Session:
         self._run = run
         self._ports = ports
         self._pairs = dict(pairs)
-        replaced_by = {output: name for name, output in pairs}
         inputs, outputs = ports
+        places = {name: index for index, (name, _, _) in enumerate(outputs)}
+        self._state_places = {name: places[output] for name, output in pairs}
+        """Among the outputs of the program."""
+        self._own_places = sorted(set(places.values()) - set(self._state_places.values()))
         self._inputs = tuple(port for port in inputs if port[0] not in self._pairs)
-        self._outputs = tuple(port for port in outputs if port[0] not in replaced_by)
-        self._positions = {
-            replaced_by[name]: index
-            for index, (name, _, _) in enumerate(outputs)
-            if name in replaced_by
-        }
+        self._outputs = tuple(outputs[place] for place in self._own_places)
         self._types = {name: (shape, dtype) for name, shape, dtype in inputs if name in self._pairs}
         self._initial = self._zeros()
         self._lock = threading.Lock()
@@ -67,7 +65,6 @@ class Session:
         if initial:
             self._initial |= self._taken(initial, self._refused)
         self._state = _copies(self._initial)
-        self._next = self._zeros()
 
     @property
     def inputs(self) -> Ports:
@@ -120,26 +117,18 @@ class Session:
         """
         given = {**(inputs or {}), **named}
         self._check_inputs(given)
-        outs = [None] * len(self._outputs) if out is None else list(out)
-        if isinstance(out, np.ndarray) or len(outs) != len(self._outputs):
-            raise ExecutionError(
-                f"`out` has {len(outs)} elements; expected {len(self._outputs)}, one for each "
-                f"output: {_names(self._outputs)}"
-            )
+        outs = None if out is None else self._all_outs(out)
         if not self._lock.acquire(blocking=False):
             raise ExecutionError(
                 "the session is in use by another call; wait for its end, or fork the session"
             )
         try:
-            returned = self._run(
-                {**given, **self._state}, out=self._all_outs(outs), timeout_s=timeout_s
-            )
-            self._state, self._next = self._next, self._state
+            returned = self._run({**given, **self._state}, out=outs, timeout_s=timeout_s)
+            self._state = {name: returned[place] for name, place in self._state_places.items()}
             self._num_calls += 1
         finally:
             self._lock.release()
-        replaced = set(self._positions.values())
-        return [array for index, array in enumerate(returned) if index not in replaced]
+        return [returned[place] for place in self._own_places]
 
     def reset(self) -> None:
         """Begin again, with the state that the session began with."""
@@ -230,14 +219,15 @@ class Session:
                 f"all of {_names(self._inputs)}"
             )
 
-    def _all_outs(self, outs: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
-        """Where each output of the program goes; state goes to where the last one is not."""
-        own = iter(outs)
-        name_of = {index: name for name, index in self._positions.items()}
-        return [
-            self._next[name_of[index]] if index in name_of else next(own)
-            for index in range(len(self._ports[1]))
-        ]
+    def _all_outs(self, out: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+        """Where each output of the program goes; state goes into new arrays."""
+        if isinstance(out, np.ndarray) or len(out) != len(self._outputs):
+            raise ExecutionError(
+                f"`out` has {len(out)} elements; expected {len(self._outputs)}, one for each "
+                f"output: {_names(self._outputs)}"
+            )
+        by_place = dict(zip(self._own_places, out, strict=True))
+        return [by_place.get(place) for place in range(len(self._ports[1]))]
 
 
 def _copies(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
