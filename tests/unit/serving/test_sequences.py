@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.parts.serving.http_messages import RefusedRequestError
 from heteroplace.parts.serving.sequences import Sequences, SequenceStep
 from tests.http_servers import (
+    INFER,
     Answer,
     HttpClient,
     ModelExecutor,
@@ -94,6 +98,24 @@ def test_requests_of_one_sequence_run_one_after_the_other() -> None:
         for thread in threads:
             thread.join()
     assert sorted(map(sum_of, answers)) == [1, 2, 3, 4]
+
+
+def test_a_sequence_begins_anew_while_a_client_that_is_gone_is_still_served() -> None:
+    executor = ModelExecutor(session_state=(("s", "t"),), max_in_flight=2)
+    text = json.dumps(step(1, 7, sequence_start=True)).encode()
+    head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(text)}\r\n\r\n".encode()
+    pending = 'heteroplace_requests_pending{model="model"}'
+    with server(executor) as client, ThreadPoolExecutor(1) as threads:
+        with socket.create_connection(("127.0.0.1", client.port)) as killed:
+            killed.sendall(head + text)
+            executor.wait_for_run()
+        while client.metric(pending) > 0:
+            pass
+        anew = threads.submit(infer_once, client.port, step(1, 2, sequence_start=True))
+        executor.wait_for_run()
+        executor.gate.set()
+        assert sum_of(anew.result()) == 2
+        assert sum_of(client.infer(step(1, 3))) == 5
 
 
 def test_no_more_sequences_than_allowed() -> None:

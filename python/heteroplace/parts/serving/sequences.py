@@ -26,7 +26,8 @@ class SequenceStep:
 
 @dataclass
 class _Sequence:
-    session: Session
+    session: Session | None = None
+    """None before its first request."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the request that runs; others of the sequence follow in the order they came."""
     used_s: float = 0.0
@@ -86,8 +87,9 @@ class Sequences:
             )
         await asyncio.wait_for(sequence.lock.acquire(), end_s - self._clock())
         try:
-            if step.is_start:
-                sequence.session.reset()
+            if step.is_start or sequence.session is None:
+                # Not the old one: a thread may still be in it, whose client is gone.
+                sequence.session = self._open_session()
             yield sequence.session
             if step.is_end and self._by_id.get(step.id) is sequence:
                 del self._by_id[step.id]
@@ -108,7 +110,7 @@ class Sequences:
                 f"see --max-sequences",
                 {"Retry-After": "1"},
             )
-        self._by_id[id_] = _Sequence(self._open_session(), used_s=self._clock())
+        self._by_id[id_] = _Sequence(used_s=self._clock())
         return self._by_id[id_]
 
     def _drop_idle(self) -> None:
