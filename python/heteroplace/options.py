@@ -187,7 +187,7 @@ def read_arguments(
     Raises
     ------
     HeteroPlaceError
-        A key of a map is given twice.
+        Entries of an option do not go together, such as a key of a map that is given twice.
     """
     values = {}
     for entry in options_of(cls):
@@ -196,18 +196,20 @@ def read_arguments(
         flag = (renamed or {}).get(entry.name, entry.flag)
         value = getattr(arguments, flag.replace("-", "_"), None)
         if value is not None:
-            if entry.join is pairs:
-                value = named_pairs(f"--{entry.flag}", value)
-            elif entry.join is not None:
-                value = entry.join(value)
+            if entry.join is not None:
+                value = _joined(entry.join, f"--{entry.flag}", value)
             values[entry.name] = value
     return values
 
 
 def named_pairs(flag: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return `pairs` of an option of the command line; a HeteroPlaceError names it."""
+    return _joined(pairs, flag, given)
+
+
+def _joined(join: Callable[[Sequence[Any]], T], flag: str, given: Sequence[Any]) -> T:
     try:
-        return pairs(given)
+        return join(given)
     except ValueError as err:
         raise HeteroPlaceError(f"{flag}: {err}") from err
 

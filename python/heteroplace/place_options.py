@@ -339,9 +339,9 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
     place, limits = by_attribute(OPTION_CLASSES, rest, "HeteroPlace", SolverError)
     for entry in options_of(PlaceOptions):
         value = place.get(entry.attribute)
-        if entry.join is pairs and _is_list_of_texts(value):
+        if entry.join not in (None, tuple) and _is_list_of_texts(value):
             try:  # as a PassContext has it
-                place[entry.attribute] = pairs([entry.parse(each) for each in value])
+                place[entry.attribute] = entry.join([entry.parse(each) for each in value])
             except ValueError as err:
                 raise SolverError(f"{entry.name} {list(value)}: {err}") from err
     for cls, values in zip(OPTION_CLASSES, (place, limits), strict=True):

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx_models import make_model, node
 from relay_models import cpu_cluster, random_costs
 from test_replan import elsewhere
 
 import heteroplace as hp
-from heteroplace.cli.main import main
+from heteroplace.cli.main import WRONG_INPUT, main
+from heteroplace.cli.tvmc_plugin.tvmc import main as tvmc
 from heteroplace.errors import ArtifactError, ExecutionError, SolverError
 from heteroplace.parts.onnx.importer import from_onnx
 from heteroplace.run.executor import Executor
@@ -209,11 +211,10 @@ def test_a_file_that_cannot_be_written(executor: Executor, tmp_path: Path) -> No
         ({"x": signal(), "h": signal()}, "'h' is state, which the session keeps"),
         ({"x": signal()[0]}, r"expected float32 \(2, 8\)"),
         ({"x": signal(), "z": signal()}, "no input 'z'"),
+        (signal(), "inputs are a ndarray"),
     ],
 )
-def test_a_refused_call_leaves_the_state(
-    executor: Executor, inputs: Mapping[str, Any], message: str
-) -> None:
+def test_a_refused_call_leaves_the_state(executor: Executor, inputs: Any, message: str) -> None:
     session, expected = executor.session(), Expected()
     expected.check(session, signal(0))
     with pytest.raises(ExecutionError, match=message):
@@ -311,6 +312,30 @@ def test_files_and_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             expected = Expected()
             for seed in range(3):
                 expected.check(session, signal(seed))
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of TVM's own
+@pytest.mark.parametrize("options", [["state=auto"], ["state=h=hn", "state=c=cn"]])
+def test_tvmc_takes_the_pairs(tmp_path: Path, options: list[str]) -> None:
+    model, compiled_file = tmp_path / "net.onnx", tmp_path / "net.so"
+    onnx.save(filters(), model)
+    words = [word for each in (*options, "costs=estimate") for word in ("--placement-option", each)]
+    command = ["compile", str(model), "--placement", "local", "-o", str(compiled_file), *words]
+    assert tvmc(command) == 0
+    assert hp.load(compiled_file).session_state == (("h", "hn"), ("c", "cn"))
+
+
+@pytest.mark.parametrize("state", [["auto"], ["h=hn", "c=cn"]])
+def test_a_pass_context_takes_the_pairs(state: Any) -> None:
+    mod = from_onnx(filters()).mod
+    with tvm.transform.PassContext(opt_level=3, config={"relay.HeteroPlace.state": state}):
+        executable = hp.build(mod, cpu_cluster(), costs=random_costs, solver="heft")
+    assert Executor(executable).session_state == (("h", "hn"), ("c", "cn"))
+
+
+def test_auto_beside_a_pair_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "net.onnx", "--state", "auto", "--state", "h=hn"]) == WRONG_INPUT
+    assert "--state: 'auto' finds all pairs; give it alone" in capsys.readouterr().err
 
 
 def test_a_plan_that_is_made_again_keeps_the_pairs(tmp_path: Path) -> None:

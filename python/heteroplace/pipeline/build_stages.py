@@ -14,6 +14,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.pipeline.build_state import BuildState
 from heteroplace.pipeline.module_contents import read_contents, read_plan
 from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
+from heteroplace.place_options import read_options
 from heteroplace.relay.annotate.moved import SplitPlan
 from heteroplace.relay.annotate.requested_options import requested_value
 from heteroplace.relay.annotate.tunings_attribute import with_tunings
@@ -163,7 +164,8 @@ def write(state: BuildState) -> BuildState:
     compiled = contents.compiled
     with state.log.stage("build", "Compiling kernels"):
         executable = build(compiled, contents.solution, state.log)
-    executable = with_session_state(executable, requested_value(state.mod, "state", {}))
+    options, _ = read_options({"state": requested_value(state.mod, "state", {})})
+    executable = with_session_state(executable, options.state)
     if contents.is_sharded:  # placed again, the module of a microbatch would not be the model
         executable = replace(executable, source=None)
     return replace(state, executable=executable)

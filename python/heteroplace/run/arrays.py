@@ -126,6 +126,28 @@ def take_input(name: str, array: Array, dtype: str | None = None) -> np.ndarray:
     return host_array
 
 
+def merged_inputs(
+    inputs: Mapping[str, Array] | None, named: Mapping[str, Array]
+) -> Mapping[str, Array]:
+    """Return the arrays of a mapping and of keywords.
+
+    Raises
+    ------
+    ExecutionError
+        It is no mapping, or an input is in both.
+    """
+    if inputs is None:
+        return named
+    if not isinstance(inputs, Mapping):
+        raise ExecutionError(
+            f"inputs are a {type(inputs).__name__}; expected arrays by name: {{name: array}}"
+        )
+    twice = [name for name in named if name in inputs]
+    if twice:
+        raise ExecutionError(f"inputs {', '.join(map(repr, twice))} are given twice")
+    return {**inputs, **named}
+
+
 def take_outs(
     ports: Ports, out: Sequence[np.ndarray | None] | None
 ) -> tuple[np.ndarray | None, ...]:

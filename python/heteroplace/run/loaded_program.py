@@ -10,7 +10,14 @@ import numpy as np
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.run.arrays import Array, InputPorts, Ports, take_input, take_outs
+from heteroplace.run.arrays import (
+    Array,
+    InputPorts,
+    Ports,
+    merged_inputs,
+    take_input,
+    take_outs,
+)
 from heteroplace.run.calls import Call, CallDeadline, Completer, PromisedCall
 from heteroplace.run.closed_program import ClosedProgram, closed_program
 from heteroplace.run.streams import stream
@@ -104,7 +111,7 @@ class LoadedProgram:
             Wrong inputs or `out` (then nothing is run), a kernel failed (the message names its step
             and device), or the time is up.
         """
-        return self._start(self._inputs_of(inputs, named), out, timeout_s, is_waited=True).finish()
+        return self._start(merged_inputs(inputs, named), out, timeout_s, is_waited=True).finish()
 
     def run_async(
         self,
@@ -128,7 +135,7 @@ class LoadedProgram:
             Wrong inputs or `out`, or the time is up before it could begin. What comes later is
             raised by the future.
         """
-        promised = PromisedCall(self._start(self._inputs_of(inputs, named), out, timeout_s))
+        promised = PromisedCall(self._start(merged_inputs(inputs, named), out, timeout_s))
         self._completer.add(promised)
         return promised.future
 
@@ -172,7 +179,7 @@ class LoadedProgram:
             return (self.run(item, timeout_s=timeout_s) for item in inputs)
         return stream(
             iter(inputs),
-            lambda item: self._start(self._inputs_of(item, {}), None, timeout_s),
+            lambda item: self._start(merged_inputs(item, {}), None, timeout_s),
             count,
             self._completer,
         )
@@ -198,20 +205,6 @@ class LoadedProgram:
     def benchmark(self, num_runs: int) -> list[int]:
         """Run `num_runs` times in a loop in C++; return the wall time of each run in ns."""
         return [int(ns) for ns in self._native.benchmark(num_runs)]
-
-    def _inputs_of(
-        self, inputs: Mapping[str, Array] | None, named: Mapping[str, Array]
-    ) -> Mapping[str, Array]:
-        if inputs is None:
-            return named
-        if not isinstance(inputs, Mapping):
-            raise ExecutionError(
-                f"inputs are a {type(inputs).__name__}; expected arrays by name: {{name: array}}"
-            )
-        twice = [name for name in named if name in inputs]
-        if twice:
-            raise ExecutionError(f"inputs {', '.join(map(repr, twice))} are given twice")
-        return {**inputs, **named}
 
     def _start(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 
 from heteroplace.errors import ExecutionError
 from heteroplace.run.array_files import read_arrays, write_arrays
-from heteroplace.run.arrays import Array, Ports, exchanged_dtype, take_input
+from heteroplace.run.arrays import Array, Ports, exchanged_dtype, merged_inputs, take_input
 from heteroplace.terminal import listed
 
 _PREFIX = "state:"
@@ -115,7 +115,7 @@ class Session:
             As `Executor.run`; an input is missing or is state; or another call of this session is
             at work.
         """
-        given = {**(inputs or {}), **named}
+        given = merged_inputs(inputs, named)
         self._check_inputs(given)
         outs = None if out is None else self._all_outs(out)
         if not self._lock.acquire(blocking=False):
