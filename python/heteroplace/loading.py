@@ -181,9 +181,10 @@ def _placed_again(
     with tvm.transform.PassContext(opt_level=source.opt_level):
         mod = with_output_names(source.mod, [name for name, _, _ in manifest.outputs])
         mod = with_graph_name(mod, manifest.solution.graph.name)
-        compiled, solution = pipeline.place(mod, cluster, *read_options(options))
+        place_options, limits = read_options(options)
+        compiled, solution = pipeline.place(mod, cluster, place_options, limits)
         executable = pipeline.build(compiled, solution)
-    executable = pipeline.with_session_state(executable, options["state"])
+    executable = pipeline.with_session_state(executable, place_options.state)
     new_manifest = executable.manifest
     if (new_manifest.inputs, new_manifest.outputs) != (manifest.inputs, manifest.outputs):
         raise ArtifactError(

@@ -18,6 +18,7 @@ StatePairs = tuple[tuple[str, str], ...]
 
 AUTO = "auto"
 """Pairs are found by their names."""
+_FORM = "state={'input': 'output'}"
 
 _SYNONYMS: Mapping[str, Sequence[str]] = {
     "present": ("past", "past_key_values"),
@@ -113,19 +114,26 @@ def state_pairs(state: StateNames, inputs: Ports, outputs: Ports) -> StatePairs:
 def _named_alike(inputs: Ports, outputs: Ports) -> StatePairs:
     """The pairs whose names say so, of one type and shape."""
     types = {name: (shape, dtype) for name, shape, dtype in inputs}
-    output_of: dict[str, str] = {}
+    outputs_of: dict[str, list[str]] = {}
     for name, shape, dtype in outputs:
-        fitting = [each for each in _input_names(name) if types.get(each) == (shape, dtype)]
-        if len(fitting) == 1 and fitting[0] not in output_of:
-            output_of[fitting[0]] = name
-    if not output_of:
+        for each in _input_names(name):
+            if types.get(each) == (shape, dtype):
+                outputs_of.setdefault(each, []).append(name)
+    every = [output for several in outputs_of.values() for output in several]
+    clear = {name: several[0] for name, several in outputs_of.items() if len(several) == 1}
+    if len(clear) < len(outputs_of) or len(set(every)) < len(every):
+        texts = [f"{name!r} by {' or '.join(map(repr, each))}" for name, each in outputs_of.items()]
+        raise SolverError(
+            f"state='auto' finds several pairs for one input or output: {listed(texts)}; "
+            f"name the pairs: {_FORM}"
+        )
+    if not clear:
         raise SolverError(
             "state='auto' finds no output that replaces an input by its name, type and shape; the "
             f"model has inputs {listed(map(repr, types))} and outputs "
-            f"{listed(repr(name) for name, _, _ in outputs)}; name the pairs: "
-            "state={'input': 'output'}"
+            f"{listed(repr(name) for name, _, _ in outputs)}; name the pairs: {_FORM}"
         )
-    return tuple((name, output_of[name]) for name in types if name in output_of)
+    return tuple((name, clear[name]) for name in types if name in clear)
 
 
 def _input_names(output: str) -> list[str]:

@@ -43,13 +43,21 @@ def ports(*names: str, shape: tuple[int, ...] = (2, 3)) -> list[tuple[str, tuple
     ],
 )
 def test_names_tell_the_pairs(inputs: str, outputs: str, pairs: dict[str, str]) -> None:
-    found = state_pairs("auto", ports(*inputs.split()), ports(*outputs.split()))
-    assert dict(found) == pairs
+    assert dict(state_pairs("auto", ports(*inputs.split()), ports(*outputs.split()))) == pairs
 
 
 def test_an_output_of_another_shape_replaces_nothing() -> None:
     outputs = [*ports("hn", shape=(2, 4)), *ports("cn")]
     assert state_pairs("auto", ports("h", "c"), outputs) == (("c", "cn"),)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "text"),
+    [("x h", "new_h hn", "'h' by 'new_h' or 'hn'"), ("h h0", "hn", "'h' by 'hn', 'h0' by 'hn'")],
+)
+def test_names_that_tell_several_pairs_are_an_error(inputs: str, outputs: str, text: str) -> None:
+    with pytest.raises(SolverError, match=f"several pairs .*: {text}; name the pairs"):
+        state_pairs("auto", ports(*inputs.split()), ports(*outputs.split()))
 
 
 def test_no_pair_is_an_error_that_lists_the_names() -> None:

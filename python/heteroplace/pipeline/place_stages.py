@@ -286,7 +286,7 @@ def prepare(state: PlaceState) -> PlaceState:
 
 
 def check_state_pairs(state: PlaceState) -> PlaceState:
-    """Find the pairs, which are those of the executable."""
+    """Raise SolverError for pairs that the model does not have; the executable finds them again."""
     network = state.known_network
     graph = network.graph
     inputs, outputs = (

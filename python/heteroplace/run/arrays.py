@@ -56,9 +56,12 @@ class InputPorts:
     ----------
     ports
         Types are such that numpy has, or bfloat16.
+    kind
+        What messages call one of them.
     """
 
-    def __init__(self, ports: Ports) -> None:
+    def __init__(self, ports: Ports, kind: str = "input") -> None:
+        self._kind = kind
         self._described = {name: (shape, dtype) for name, shape, dtype in ports}
         self._exchanged = {name: (shape, exchanged_dtype(dtype)) for name, shape, dtype in ports}
 
@@ -68,8 +71,8 @@ class InputPorts:
         Raises
         ------
         ExecutionError
-            Names that are no inputs, arrays on another device, of another type or shape: all of
-            them.
+            Names that are no inputs, arrays on another device, of another type or shape: the first
+            eight of them, and how many more there are.
         """
         arrays: dict[str, np.ndarray] = {}
         faults: list[str] = []
@@ -82,7 +85,7 @@ class InputPorts:
             ):
                 arrays[name] = array
             elif name not in self._described:
-                faults.append(_unknown(name, list(self._described)))
+                faults.append(self._unknown(name))
             else:
                 faults += self._taken(name, array, arrays)
         if faults:
@@ -94,7 +97,14 @@ class InputPorts:
             arrays[name] = take_input(name, array, self._described[name][1])
         except ExecutionError as fault:
             return [str(fault)]
-        return _mismatch(f"input {name!r}", *self._described[name], arrays[name])
+        return _mismatch(f"{self._kind} {name!r}", *self._described[name], arrays[name])
+
+    def _unknown(self, name: str) -> str:
+        names = list(self._described)
+        return (
+            f"the program has no {self._kind} {name!r}; it has "
+            f"{listed(map(repr, names)) or 'none'}{did_you_mean(name, names)}"
+        )
 
 
 def take_input(name: str, array: Array, dtype: str | None = None) -> np.ndarray:
@@ -202,11 +212,6 @@ def _on_host(name: str, array: Array) -> object:
             f"input {name!r} cannot be taken from {type(array).__name__} by DLPack: {err}; hand "
             "over a numpy array"
         ) from err
-
-
-def _unknown(name: str, port_names: list[str]) -> str:
-    names = listed(map(repr, port_names)) or "none"
-    return f"the program has no input {name!r}; it has {names}{did_you_mean(name, port_names)}"
 
 
 def _mismatch(what: str, shape: tuple[int, ...], dtype: str, array: np.ndarray) -> list[str]:

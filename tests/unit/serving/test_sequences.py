@@ -21,7 +21,6 @@ from heteroplace.parts.serving.sequences import Sequences, SequenceStep
 from tests.http_servers import (
     INFER,
     Answer,
-    HttpClient,
     ModelExecutor,
     infer_once,
     json_request,
@@ -185,9 +184,5 @@ def test_a_request_waits_no_longer_than_its_limit() -> None:
 
 def test_a_client_that_starts_twice_begins_anew() -> None:
     with server(stateful_executor()) as client:
-        assert_starts_anew(client)
-
-
-def assert_starts_anew(client: HttpClient) -> None:
-    for _ in range(2):
-        assert sum_of(client.infer(step(1, 5, sequence_start=True))) == 5
+        for _ in range(2):
+            assert sum_of(client.infer(step(1, 5, sequence_start=True))) == 5
