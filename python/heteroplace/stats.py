@@ -91,26 +91,27 @@ def rank_correlation_p(rho: float, num_values: int) -> float:
     return float(2 * stdtr(num_values - 2, -abs(t)))
 
 
-def likely_largest_of_more(
+def upper_prediction_bound(
     values: Sequence[float] | FloatArray, num_more: int, confidence: float
 ) -> float:
-    """Return what further values of a normal distribution all stay below, given some of its values.
+    """Return an upper prediction bound for further values of a normal distribution.
 
-    The bound of one further value is m + t s sqrt(1 + 1/n), with Student's t of n - 1 degrees of
-    freedom (G. J. Hahn and W. Q. Meeker, Statistical Intervals, section 4.8, Bonferroni's bound).
+    The bound for one further value is m + t s sqrt(1 + 1/n), with Student's t of n - 1 degrees of
+    freedom (G. J. Hahn and W. Q. Meeker, Statistical Intervals, section 4.8). For several, their
+    probabilities to exceed it add up (Bonferroni).
 
     Parameters
     ----------
     values
-        At least two.
+        At least two values of the distribution.
     num_more
-        How many further values.
+        How many further values there are.
     confidence
-        Least probability that all of them are at most the result.
+        Least probability that all of them are at most the bound.
 
     Examples
     --------
-    >>> round(likely_largest_of_more([1, 2, 3], 1, 0.95), 2)
+    >>> round(upper_prediction_bound([1, 2, 3], 1, 0.95), 2)
     5.37
     """
     from scipy.special import stdtrit

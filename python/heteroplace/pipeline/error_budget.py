@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from heteroplace.stats import likely_largest_of_more
+from heteroplace.stats import upper_prediction_bound
 
 _NUM_MORE, _CONFIDENCE = 10, 0.9
-"""How many further inputs stay within the likely error of `likely_error`, and how likely."""
+"""How many further inputs stay within a likely error, and with which probability."""
 _MAX_GROUPS = 48
 """Of neighbouring tasks, whose errors are measured alone."""
 _MAX_ADDED_GROUPS = 3
@@ -37,7 +37,7 @@ def largest_error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]
 
 
 def likely_error(errors: Sequence[float]) -> float:
-    """Return an error that ten further inputs hardly exceed, given those of some inputs.
+    """Return an error that ten further inputs probably stay within, given those of some inputs.
 
     It is never below the largest one. The logarithms of errors are taken to be normal.
 
@@ -52,7 +52,7 @@ def likely_error(errors: Sequence[float]) -> float:
     if largest == 0 or not np.isfinite(largest) or len(errors) < 2:
         return largest
     logarithms = np.log(np.maximum(errors, largest / 100))
-    return max(largest, float(np.exp(likely_largest_of_more(logarithms, _NUM_MORE, _CONFIDENCE))))
+    return max(largest, float(np.exp(upper_prediction_bound(logarithms, _NUM_MORE, _CONFIDENCE))))
 
 
 def most_gain_within(
@@ -70,7 +70,7 @@ def most_gain_within(
     gains
         Nanoseconds by task.
     error_of
-        The error of a set of tasks, roughly.
+        The error of a set of tasks, for a few inputs.
     fits
         Whether the error of a set of tasks is small enough.
 

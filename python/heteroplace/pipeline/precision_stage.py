@@ -53,7 +53,7 @@ _NUM_INPUTS, _NUM_TRIED = 16, 3
 _MAX_GIVEN_TRIED = 4
 """Inputs of the caller by which each choice is judged; a plan is judged by all of them."""
 _MAX_PLANS = 4
-"""That are built until one stays within the error."""
+"""Plans that are built, the last of which stays within the error; else all is in float32."""
 
 
 def keep_within_error(state: PlaceState) -> PlaceState:
@@ -202,16 +202,15 @@ class _Trial:
         self._inputs = [*seeded[:_NUM_TRIED], *given, *seeded[_NUM_TRIED:]]
         self._num_tried = _NUM_TRIED + min(len(given), _MAX_GIVEN_TRIED)
         self._switched = _in_float32(with_switches(mod, names), state.known_solution)
-        self._errors: dict[frozenset[int], float] = {}
-        """Of the inputs by which choices are judged, by choice."""
-        self._errors_by_input: dict[frozenset[int], list[float]] = {}
+        self._errors: dict[frozenset[int], list[float]] = {}
+        """By choice, for each of the first inputs, as far as they were tried."""
 
     def best(self, low: Sequence[int], twins: Mapping[int, _Twin]) -> _Choice:
         """Return the solver's plan with what of `low` is near enough, or the plan with all of
         `twins` that are, if that one is faster."""
         state = self._state
         with Executor(self._switched) as executor:
-            plain = self._outputs_with(executor, frozenset(), len(self._inputs))
+            plain = [self._outputs_with(executor, frozenset(), each) for each in self._inputs]
             gains = {task: twin.gain_ns for task, twin in twins.items()}
             trial = partial(self._near, executor, plain)
             of_low = {task: gains[task] for task in low}
@@ -239,7 +238,9 @@ class _Trial:
     def error_with(self, task: int) -> tuple[float | None, int]:
         """Return the error of the smallest choice with a task, and how many tasks that has; None
         and 0: there was none."""
-        tried = [(len(tasks), -error) for tasks, error in self._errors.items() if task in tasks]
+        tried = [
+            (len(tasks), -max(errors)) for tasks, errors in self._errors.items() if task in tasks
+        ]
         if not tried:
             return None, 0
         together, error = min(tried)
@@ -251,32 +252,28 @@ class _Trial:
     def _near(
         self,
         executor: Executor,
-        plain: Sequence[np.ndarray],
+        plain: Sequence[Sequence[np.ndarray]],
         gains: Mapping[int, int],
         solved: Callable[[frozenset[int]], Solution],
     ) -> tuple[_Choice | None, dict[int, str]]:
         """The first plan whose outputs are near enough, built; None: there is none. And why tasks
         are not in it."""
-        allowed, per_input = self._state.options.max_error, len(plain) // len(self._inputs)
+        allowed = self._state.options.max_error
 
-        def errors_of(outputs: Sequence[np.ndarray]) -> list[float]:
-            starts = range(0, len(outputs), per_input)
-            cuts = [slice(start, start + per_input) for start in starts]
-            return [largest_error(outputs[cut], plain[cut]) for cut in cuts]
+        def errors_of(chosen: frozenset[int], num_inputs: int) -> list[float]:
+            errors = self._errors.setdefault(chosen, [])
+            for number in range(len(errors), num_inputs):
+                outputs = self._outputs_with(executor, chosen, self._inputs[number])
+                errors.append(largest_error(outputs, plain[number]))
+            return errors[:num_inputs]
 
         def error_of(chosen: frozenset[int]) -> float:
-            if chosen not in self._errors:
-                outputs = self._outputs_with(executor, chosen, self._num_tried)
-                self._errors[chosen] = max(errors_of(outputs))
-            return self._errors[chosen]
+            return max(errors_of(chosen, self._num_tried))
 
         def fits(limit: float, chosen: frozenset[int]) -> bool:
             if error_of(chosen) > limit:
                 return False
-            if chosen not in self._errors_by_input:
-                outputs = self._outputs_with(executor, chosen, len(self._inputs))
-                self._errors_by_input[chosen] = errors_of(outputs)
-            return likely_error(self._errors_by_input[chosen]) <= limit
+            return likely_error(errors_of(chosen, len(self._inputs))) <= limit
 
         everything, limit = frozenset(gains), allowed
         for _ in range(_MAX_PLANS):
@@ -286,9 +283,12 @@ class _Trial:
             solution = solved(chosen)
             executable = self._built(solution)
             with Executor(executable) as running:
-                errors = errors_of(_outputs(running, self._inputs))
+                errors = [
+                    largest_error(running.run(each), expected)
+                    for each, expected in zip(self._inputs, plain, strict=True)
+                ]
             # The plan rounds elsewhere than the network with switches does: a second sample.
-            likely = likely_error([*errors, *self._errors_by_input[chosen]])
+            likely = likely_error([*errors, *errors_of(chosen, len(self._inputs))])
             if likely <= allowed:
                 reasons = dict.fromkeys(everything - chosen, TOO_FAR_OFF)
                 return _Choice(solution, max(errors), reasons, executable), reasons
@@ -296,10 +296,9 @@ class _Trial:
         return None, dict.fromkeys(everything, TOO_FAR_OFF)
 
     def _outputs_with(
-        self, executor: Executor, chosen: frozenset[int], num_inputs: int
+        self, executor: Executor, chosen: frozenset[int], inputs: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        on = [task in chosen for task in self._tasks]
-        return _outputs(executor, [switched(each, on) for each in self._inputs[:num_inputs]])
+        return executor.run(switched(inputs, [task in chosen for task in self._tasks]))
 
 
 def _on_twins(state: PlaceState, twins: Mapping[int, _Twin], chosen: frozenset[int]) -> Solution:
@@ -329,7 +328,3 @@ def _in_float32(mod: tvm.IRModule, solution: Solution) -> Executable:
     options = PlaceOptions(solver="heft", costs="estimate", verify="off")
     compiled, plain = place(mod, part, options, SolveOptions())
     return build(compiled, plain)
-
-
-def _outputs(executor: Executor, inputs: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray]:
-    return [output.copy() for each in inputs for output in executor.run(each)]
