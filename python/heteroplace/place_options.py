@@ -67,9 +67,6 @@ MISSING = ("refuse", "measure", "predict", "estimate")
 KERNELS = ("auto", "tvm", "best")
 """Values of the option `kernels`."""
 
-TUNED = ("on", "off")
-"""Values of the option `tuned`."""
-
 LIBRARY_PRECISIONS = ("off", "float32", "tf32", "half")
 """Values of the options `cublas` and `cudnn`."""
 
@@ -78,7 +75,11 @@ STORE_ON, STORE_OFF = "on", "off"
 
 
 def memory_pair(text: str) -> tuple[str, str]:
-    """Read DEVICE=SIZE."""
+    """Read DEVICE=SIZE.
+
+    >>> memory_pair("gpu0=10 GiB")
+    ('gpu0', '10 GiB')
+    """
     name, size = key_value("DEVICE=SIZE, such as 'gpu0=10GiB'")(text)
     try:
         memory_limit(name, size)
@@ -137,7 +138,7 @@ class PlaceOptions:
         "on: kernels that `heteroplace tune` found are used where they make the plan quicker, if "
         "the store has any of this model and processor, costs are measured and kernels are not "
         "TVM's alone; off: never",
-        choices=lambda: TUNED,
+        choices=lambda: ("on", "off"),
     )
     cublas: str = option(
         "off",
@@ -255,11 +256,11 @@ class PlaceOptions:
         if self.progress is not None and not callable(self.progress):
             raise SolverError(f"progress is {self.progress!r}; expected a function of one text")
         for each in options_of(PlaceOptions):
-            name, value = each.name, getattr(self, each.attribute)
-            choices = each.choices() if each.choices and name not in ("solver", "verify") else ()
-            if choices and value not in choices:
-                raise SolverError(f"{name}={value!r}; expected one of {', '.join(choices)}")
-            if name in ("cublas", "cudnn") and value != "off" and self.kernels == "tvm":
+            value, choices = getattr(self, each.attribute), each.choices and each.choices()
+            if choices and each.name not in ("solver", "verify") and value not in choices:
+                raise SolverError(f"{each.name}={value!r}; expected one of {', '.join(choices)}")
+        for name, value in (("cublas", self.cublas), ("cudnn", self.cudnn)):
+            if value != "off" and self.kernels == "tvm":
                 raise SolverError(
                     f"{name}={value!r} and kernels='tvm' exclude each other: with the latter all "
                     f"kernels are TVM's; give one of them"

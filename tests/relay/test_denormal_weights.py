@@ -26,14 +26,14 @@ def constants_of(expression: relay.Expr) -> list[np.ndarray]:
     function = relay.Function(relay.analysis.free_vars(expression), expression)
     typed = relay.transform.InferType()(tvm.IRModule.from_expr(function))["main"]
     new = without_denormal_weights(typed)
-    found: list[np.ndarray] = []
+    constants: list[np.ndarray] = []
 
     def visit(node: relay.Expr) -> None:
         if isinstance(node, relay.Constant):
-            found.append(node.data.numpy())
+            constants.append(node.data.numpy())
 
     relay.analysis.post_order_visit(new.body, visit)
-    return found
+    return constants
 
 
 def x(*shape: int) -> relay.Var:

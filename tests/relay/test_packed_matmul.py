@@ -148,10 +148,10 @@ def asked(rows: int, depth: int, columns: int) -> tuple[int, int, list[int]]:
 
     tvm.tir.stmt_functor.post_order_visit(lowered.body, visit)
     (call,) = calls
-    found = re.search(r"_prefetches(\d+)x(\d+)x(\d+)", call.args[0].value)
-    if found is None:
+    match = re.search(r"_prefetches(\d+)x(\d+)x(\d+)", call.args[0].value)
+    if match is None:
         return depth, 0, []
-    pages, num_bytes, places = map(int, found.groups())
+    pages, num_bytes, places = map(int, match.groups())
 
     def begin(tile: int) -> int:
         at = {loop.loop_var: tile if int(loop.extent) == tiles else 0 for loop in loops}

@@ -4,7 +4,8 @@
 
 Training with weight decay leaves such weights: a tenth of those of PP-OCR's detection. Processors
 take over a hundred cycles for a product with a denormal number, one below 1.2e-38. As a factor or a
-summand it changes a sum by far less than rounding does. Only an infinity tells: times 0 it is NaN.
+summand it changes a sum by far less than rounding does. The exception is an infinite input, since
+infinity times 0 is NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tvm import relay
 
 from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.parts.kernels.rewrites.narrow_weights import shared_array
-from heteroplace.relay.expressions import function_pass, post_order, rebuilt
+from heteroplace.relay.expressions import function_pass, op_name, post_order, rebuilt
 
 _PRODUCTS = ops_where(lambda op: op.kind in ("product", "recurrent") or op.labels == "convolution")
 _SCALES_AND_SUMS = frozenset({"multiply", "add", "subtract", "nn.bias_add"})
@@ -38,16 +39,15 @@ def without_denormal_weights(function: relay.Function) -> relay.Function:
     """Return a function whose weights in float32 are normal numbers or zeros; the same function if
     they are."""
     weights: dict[relay.Expr, relay.Expr] = {}
-    for call in post_order(function.body):
-        if isinstance(call, relay.Call) and isinstance(call.op, tvm.ir.Op):
-            for constant in _weights_of(call):
-                if constant not in weights and (new := _without_denormals(constant)) is not None:
-                    weights[constant] = new
+    for node in post_order(function.body):
+        for constant in _weights_of(node):
+            if constant not in weights and (new := _without_denormals(constant)) is not None:
+                weights[constant] = new
     if not weights:
         return function
 
     def rewritten(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        if not isinstance(old, relay.Call) or weights.keys().isdisjoint(_weights_of(old)):
+        if weights.keys().isdisjoint(_weights_of(old)):
             return new
         arguments = [weights.get(one, other) for one, other in zip(old.args, new.args, strict=True)]
         return relay.Call(new.op, arguments, new.attrs, new.type_args, new.span)
@@ -55,13 +55,13 @@ def without_denormal_weights(function: relay.Function) -> relay.Function:
     return rebuilt(function, rewritten)
 
 
-def _weights_of(call: relay.Call) -> list[relay.Constant]:
-    """The constants of a call that are its factors or summands."""
-    name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+def _weights_of(node: relay.Expr) -> list[relay.Constant]:
+    """The constants among the factors and summands of a call; []: it has none."""
+    name = op_name(node)
     if name not in _PRODUCTS and name not in _SCALES_AND_SUMS:
         return []
-    constants = [each for each in call.args if isinstance(each, relay.Constant)]
     least_size = 1 if name in _PRODUCTS else 2
+    constants = [each for each in node.args if isinstance(each, relay.Constant)]
     return [each for each in constants if prod(each.data.shape) >= least_size]
 
 

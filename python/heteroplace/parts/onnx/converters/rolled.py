@@ -20,9 +20,9 @@ _FUNCTIONS = {"lstm": ["sigmoid", "tanh", "tanh"], "gru": ["sigmoid", "tanh"], "
 def rolled_layer(call: OnnxCall, kind: str, steps: int) -> RolledLayer | None:
     """Return what runs a layer by the op; None: the op does not know such a layer.
 
-    It knows neither peepholes, clips, coupled gates, shorter sequences, nor other functions than
-    the usual ones, and a GRU only with `linear_before_reset`. Weights of the state are known, in
-    float32, or int8 with the zero point 0.
+    It knows no peepholes, clips, coupled gates, shorter sequences or unusual functions, and a GRU
+    only with `linear_before_reset`. The weights of the state must be constants: in float32, or in
+    int8 with the zero point 0.
     """
     names = [
         name.decode() if isinstance(name, bytes) else name
