@@ -158,6 +158,21 @@ def test_an_idle_sequence_makes_room_for_a_new_one() -> None:
     asyncio.run(scenario())
 
 
+def test_a_request_that_waits_while_its_sequence_ends_is_refused() -> None:
+    async def scenario() -> None:
+        sequences = Sequences(open_executor().session, max_open=2, idle_s=10, clock=Clock())
+        waiting: list[asyncio.Task[Any]] = []
+        async with sequences.session_of(SequenceStep(1, True, True), end_s=1e9) as first:
+            waiting += [asyncio.create_task(run_step(sequences, 1))]
+            waiting += [asyncio.create_task(run_step(sequences, 1, is_start=True))]
+            await asyncio.sleep(0)
+        with pytest.raises(RefusedRequestError, match="sequence 1 is not known"):
+            await waiting[0]
+        assert await waiting[1] is not first
+
+    asyncio.run(scenario())
+
+
 def test_a_sequence_at_work_is_not_idle() -> None:
     async def scenario() -> None:
         clock = Clock()

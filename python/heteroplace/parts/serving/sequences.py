@@ -64,7 +64,8 @@ class Sequences:
 
     @asynccontextmanager
     async def session_of(self, step: SequenceStep, end_s: float) -> AsyncIterator[Session]:
-        """Hold the session of a request. At the end of a sequence it goes, unless the run failed.
+        """Hold the session of a request. After the last request of a sequence the session is
+        dropped, unless the run failed.
 
         Parameters
         ----------
@@ -78,29 +79,33 @@ class Sequences:
         TimeoutError
             The time is up.
         """
-        sequence = self._begun(step.id) if step.is_start else self._by_id.get(step.id)
-        if sequence is None:
-            raise RefusedRequestError(
-                400,
-                f"sequence {step.id!r} is not known: it has not begun, has ended, or was idle for "
-                f"more than {self._idle_s:g} s; begin it with the parameter sequence_start",
-            )
+        sequence = self._sequence_of(step)
         await asyncio.wait_for(sequence.lock.acquire(), end_s - self._clock())
+        while self._by_id.get(step.id) is not sequence:  # it has ended meanwhile
+            sequence.lock.release()
+            sequence = self._sequence_of(step)
+            await asyncio.wait_for(sequence.lock.acquire(), end_s - self._clock())
         try:
             if step.is_start or sequence.session is None:
                 # Not the old one: a thread may still be in it, whose client is gone.
                 sequence.session = self._open_session()
             yield sequence.session
-            if step.is_end and self._by_id.get(step.id) is sequence:
+            if step.is_end:
                 del self._by_id[step.id]
         finally:
             sequence.used_s = self._clock()
             sequence.lock.release()
 
-    def _begun(self, id_: int | str) -> _Sequence:
-        """The sequence of an id, or a new one."""
-        if id_ in self._by_id:
-            return self._by_id[id_]
+    def _sequence_of(self, step: SequenceStep) -> _Sequence:
+        """The sequence of a request, a new one if it begins."""
+        if step.id in self._by_id:
+            return self._by_id[step.id]
+        if not step.is_start:
+            raise RefusedRequestError(
+                400,
+                f"sequence {step.id!r} is not known: it has not begun, has ended, or was idle for "
+                f"more than {self._idle_s:g} s; begin it with the parameter sequence_start",
+            )
         if len(self._by_id) >= self._max_open:
             self._drop_idle()
         if len(self._by_id) >= self._max_open:
@@ -110,8 +115,8 @@ class Sequences:
                 f"see --max-sequences",
                 {"Retry-After": "1"},
             )
-        self._by_id[id_] = _Sequence(used_s=self._clock())
-        return self._by_id[id_]
+        self._by_id[step.id] = _Sequence(used_s=self._clock())
+        return self._by_id[step.id]
 
     def _drop_idle(self) -> None:
         earliest_s = self._clock() - self._idle_s
