@@ -183,8 +183,7 @@ def _placed_again(
         mod = with_graph_name(mod, manifest.solution.graph.name)
         place_options, limits = read_options(options)
         compiled, solution = pipeline.place(mod, cluster, place_options, limits)
-        executable = pipeline.build(compiled, solution)
-    executable = pipeline.with_session_state(executable, place_options.state)
+        executable = pipeline.build(compiled, solution, state=place_options.state)
     new_manifest = executable.manifest
     if (new_manifest.inputs, new_manifest.outputs) != (manifest.inputs, manifest.outputs):
         raise ArtifactError(

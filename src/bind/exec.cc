@@ -53,9 +53,11 @@ void MakeExecutor(LoadedExecutor* place, const std::string& libtvm_path,
   Unlocked([&] { new (place) LoadedExecutor(source); });
 }
 
-std::optional<LoadedRequest> Begin(LoadedExecutor& self, std::optional<double> timeout_s) {
+std::optional<LoadedRequest> Begin(LoadedExecutor& self, std::optional<double> timeout_s,
+                                   const LoadedSession* session) {
+  const std::shared_ptr<exec::Session> kept = session == nullptr ? nullptr : session->core;
   std::unique_ptr<exec::Request> core = self.Call(
-      "run", [&](const exec::Limit& limit) { return self.local().Begin(limit); }, timeout_s);
+      "run", [&](const exec::Limit& limit) { return self.local().Begin(limit, kept); }, timeout_s);
   if (core == nullptr) return std::nullopt;
   return LoadedRequest{std::move(core), &self};
 }
@@ -263,13 +265,17 @@ void BindExec(nb::module_& module) {
            nb::arg("blob") = nb::none(), nb::arg("max_in_flight") = 1,
            nb::arg("helping") = nb::none(), nb::arg("cuda_graphs") = false,
            nb::arg("cuda_words") = true, nb::arg("transport") = nb::none(), kMakeText)
-      .def("begin", &Begin, nb::arg("timeout_s") = nb::none(), nb::keep_alive<0, 1>(), R"(
+      .def("begin", &Begin, nb::arg("timeout_s") = nb::none(), nb::arg("session") = nb::none(),
+           nb::keep_alive<0, 1>(), R"(
 Return a request; None if all are in use after `timeout_s`.
+
+`session`: its state is that of the request, which changes it; None: state is an input.
 
 Raises
 ------
 ExecutionError
-    A step of an earlier request does not end, or memory is short.
+    A step of an earlier request does not end, memory is short, or another request has the
+    session.
 )")
       .def("run", &Run, nb::arg("timeout_s") = nb::none(), R"(
 Run once and wait for the end, as `Request.finish`.
@@ -284,6 +290,7 @@ ExecutionError
   BindPorts(executor);
   BindMeasuring(executor);
   BindRecording(module, executor);
+  BindSession(module, executor);
 }
 
 }  // namespace heteroplace::bind

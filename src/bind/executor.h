@@ -116,9 +116,17 @@ struct LoadedRequest {
   void Check([[maybe_unused]] const char* function) const {}
 };
 
+/*! \brief State of a sequence of calls of an executor, which outlives it. */
+struct LoadedSession {
+  std::shared_ptr<exec::Session> core;
+  LoadedExecutor* executor;
+};
+
 /*! \brief Adds the functions that measure. */
 void BindMeasuring(nanobind::class_<LoadedExecutor>& executor);
 /*! \brief Adds recordings of requests and of route decisions. */
 void BindRecording(nanobind::module_& module, nanobind::class_<LoadedExecutor>& executor);
+/*! \brief Adds sessions. */
+void BindSession(nanobind::module_& module, nanobind::class_<LoadedExecutor>& executor);
 
 }  // namespace heteroplace::bind

@@ -95,16 +95,26 @@ void SetInput(Target& owner, const std::string& name, const AnyArray& given) {
   Unlocked([&] { target.SetInput(name, dtype, shape, data); });
 }
 
-/*! \brief A copy of an output of an executor or of a request. */
-template <typename Slot>
-AnyArray NewOutput(Slot& target, const std::string& name) {
-  const exec::Tensor& tensor = target.OutputTensor(name);
+/*! \brief Refuses an array of another type or shape. \throws Error kExecution. */
+template <typename Array>
+void CheckType(const std::string& what, const exec::Tensor& tensor, const Array& array) {
+  const exec::DLDataType dtype = TensorType(array.dtype(), tensor.dtype);
+  const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits;
+  if (is_same_type && Shape(array) == tensor.shape) return;
+  throw Error(ErrorKind::kExecution, what + " is " + exec::DescribeTensor(dtype, Shape(array)) +
+                                         ", expected " +
+                                         exec::DescribeTensor(tensor.dtype, tensor.shape));
+}
+
+/*! \brief A new array of a tensor's type and shape, which `read` fills. */
+template <typename ReadTo>
+AnyArray NewArray(const exec::Tensor& tensor, const ReadTo& read) {
   const exec::DLDataType type = ArrayType(tensor.dtype);
   auto* bytes = new std::vector<char>(static_cast<size_t>(std::max<int64_t>(tensor.bytes, 1)));
   nanobind::capsule keeper(bytes,
                            [](void* p) noexcept { delete static_cast<std::vector<char>*>(p); });
   std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
-  Unlocked([&] { target.GetOutput(name, bytes->data()); });
+  Unlocked([&] { read(bytes->data()); });
   return {nanobind::cast(
       nanobind::ndarray<nanobind::numpy>(bytes->data(), shape.size(), shape.data(), keeper, nullptr,
                                          nanobind::dlpack::dtype{type.code, type.bits, 1}))};
@@ -115,17 +125,12 @@ template <typename Target, bool kIsOwn = false>
 AnyArray GetOutput(Target& owner, const std::string& name, const std::optional<AnyArray>& out) {
   if (!kIsOwn) owner.Check("get_output");
   auto&& target = SlotOf(owner);
-  if (!out) return NewOutput(target, name);
+  if (!out) {
+    return NewArray(target.OutputTensor(name), [&](void* data) { target.GetOutput(name, data); });
+  }
   const auto array =
       ToArray<OutputArray>(*out, "`out` is not a C-contiguous array in host memory to write to");
-  const exec::Tensor& tensor = target.OutputTensor(name);
-  const exec::DLDataType dtype = TensorType(array.dtype(), tensor.dtype);
-  const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits;
-  if (!is_same_type || Shape(array) != tensor.shape) {
-    throw Error(ErrorKind::kExecution,
-                "output '" + name + "': `out` is " + exec::DescribeTensor(dtype, Shape(array)) +
-                    ", expected " + exec::DescribeTensor(tensor.dtype, tensor.shape));
-  }
+  CheckType("output '" + name + "': `out`", target.OutputTensor(name), array);
   void* data = array.data();
   Unlocked([&] { target.GetOutput(name, data); });
   return *out;

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,8 @@ from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, State
 from heteroplace.lower.compile import CompiledKernels
-from heteroplace.lower.kernels import Value
+from heteroplace.lower.kept_states import with_kept_states
+from heteroplace.lower.kernels import KernelCalls, Value
 from heteroplace.lower.library import KernelLibrary
 from heteroplace.lower.lower import lower
 from heteroplace.lower.lowered import Lowered
@@ -30,6 +32,7 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.relay.output_names import port_names
 from heteroplace.relay.source import Source, source_to_json
+from heteroplace.state_option import StateNames, state_pairs
 
 if TYPE_CHECKING:
     from heteroplace.model.routed.route_profile import Profile
@@ -213,6 +216,7 @@ def write_programs(
     solutions: Sequence[Solution],
     timelines: Sequence[Timeline] = (),
     output_names: Sequence[str] = (),
+    state: StateNames = MappingProxyType({}),
 ) -> list[Executable]:
     """Write the programs of several solutions of one network over the same kernels and weights.
 
@@ -226,20 +230,24 @@ def write_programs(
         The simulated timeline of each plan; empty: those of the solutions.
     output_names
         Of the network's outputs, in order; empty: they are called output0, output1, ...
+    state
+        The option: what sessions keep.
 
     Raises
     ------
+    SolverError
+        The network has no such state.
     LoweringError
         Kernel calls and a plan do not belong together, or the plan is for several items.
     InfeasibleError
         A program does not fit in some memory.
     """
     timelines = timelines or [solution.timeline for solution in solutions]
-    programs = [
-        _lowered(compiled, solution, timeline)
-        for solution, timeline in zip(solutions, timelines, strict=True)
-    ]
-    programs = [_with_output_names(lowered, output_names) for lowered in programs]
+    programs = []
+    for solution, timeline in zip(solutions, timelines, strict=True):
+        pairs = _kept_pairs(compiled.calls, state, output_names)
+        lowered = _lowered(compiled, solution, timeline, pairs)
+        programs.append(_with_output_names(lowered, output_names))
     for lowered in programs:
         if len(lowered.hosts) > 1:  # what each rank checks when it loads is told here
             load_entry(_CHECK_PROGRAMS)(lowered.text)
@@ -258,10 +266,35 @@ def _weights_blob(lowered: Lowered) -> np.ndarray:
     return blob
 
 
-def _lowered(compiled: CompiledKernels, solution: Solution, timeline: Timeline) -> Lowered:
+def _kept_pairs(
+    calls: KernelCalls, state: StateNames, output_names: Sequence[str]
+) -> list[tuple[int, int]]:
+    """(input, output) of all state of sessions, as positions."""
+    if not state:
+        return []
+    inputs = [
+        (value.input_name, value.shape, value.dtype)
+        for value in calls.values
+        if value.input_name is not None
+    ]
+    names = port_names(output_names, [name for name, _, _ in inputs], len(calls.outputs))
+    results = [calls.values[value] for value in calls.outputs]
+    outputs = [(name, each.shape, each.dtype) for name, each in zip(names, results, strict=True)]
+    input_names = [name for name, _, _ in inputs]
+    pairs = state_pairs(state, inputs, outputs)
+    return [(input_names.index(name), names.index(output)) for name, output in pairs]
+
+
+def _lowered(
+    compiled: CompiledKernels,
+    solution: Solution,
+    timeline: Timeline,
+    pairs: Sequence[tuple[int, int]],
+) -> Lowered:
     """Lower a solution; its predictions begin with the first run."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    lowered = lower(compiled.calls, graph, cluster, plan, timeline)
+    calls = with_kept_states(compiled.calls, pairs, graph, cluster, plan)
+    lowered = lower(calls, graph, cluster, plan, timeline)
     if not solution.predictions:
         return lowered
     return routed_lowering().with_predictions(lowered, solution.predictions)
@@ -292,9 +325,21 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
     state = tuple(
         State(name, own, lowered.initial.get(name)) for name, own in lowered.state.items()
     )
+    program = lowered.program
+    kept = tuple(
+        (program.inputs[input_][0], program.outputs[output][0])
+        for input_, output in program.kept_states
+    )
     plan, graph, cluster = solution.plan, solution.graph, solution.cluster
     names = [step_name(step, graph, cluster) for step in plan.steps]
     text = bundle_text(lowered.programs, names)
     return Manifest(
-        tvm.__version__, text, solution, ports[0], ports[1], lowered.memory, state=state
+        tvm.__version__,
+        text,
+        solution,
+        ports[0],
+        ports[1],
+        lowered.memory,
+        state=state,
+        session_state=kept,
     )

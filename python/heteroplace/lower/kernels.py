@@ -57,6 +57,8 @@ class Value:
     """Of a plan for several items, those that it holds, in this order."""
     joined: Joined | None = None
     """Set if it has other items than any one value that is made, but is made of such."""
+    is_kept: bool = False
+    """Whether it is an input that sessions keep from call to call."""
     memory: int | None = None
     """Of state, an input that the program replaces, the memory in which it lies."""
     initial: np.ndarray | None = None
@@ -164,6 +166,8 @@ class KernelCalls:
     routers: tuple[RouterValues, ...] = ()
     """In the order of the graph."""
     loads: tuple[LoadedWeight, ...] = ()
+    kept_states: tuple[tuple[int, int], ...] = ()
+    """(value of an input, position of the output that replaces it) of what sessions keep."""
 
     @property
     def weight_offsets(self) -> dict[tuple[int, int], int]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heteroplace.errors import InfeasibleError, LoweringError
+from heteroplace.lower.kept_states import SessionLayout, output_places
 from heteroplace.lower.kernels import KernelCalls
 from heteroplace.lower.lowered import Lowered, excess_of
 from heteroplace.lower.order.clocks import Clocks
@@ -109,7 +110,8 @@ class _Lowering:
             for value, description in enumerate(calls.values)
             if description.input_name is not None
         ]
-        outputs = [self._owner((root(calls, value), self._host)) for value in calls.outputs]
+        self._outputs = output_places(calls, self._host)
+        outputs = [self._owner(output) for output in self._outputs]
         self._guarded = guarded_program(
             calls, cluster, self._instructions, self._tensor, self._kernel
         )
@@ -118,6 +120,7 @@ class _Lowering:
         """What has its bytes for itself: threads look at decisions at any time of a request."""
         self._kept = frozenset([*self._early, *outputs])
         """Inputs are overwritten by what replaces them only: they may be set once for many runs."""
+        self._session = SessionLayout(calls, self._inputs, len(cluster.memories))
         self._in_room = calls.weight_offsets
         self._offsets: dict[Instance, int] = {}
         self._arena_bytes = self._lay_out(is_tight)
@@ -160,7 +163,8 @@ class _Lowering:
         )
         arena_bytes = []
         for memory, conflicts in enumerate(lifetimes):
-            sizes = [0 if i in self._in_room else self._size(i) for i in conflicts.instances]
+            others = self._in_room.keys() | self._session.offsets.keys()
+            sizes = [0 if i in others else self._size(i) for i in conflicts.instances]
             layout = lay_out(sizes, conflicts.neighbours, conflicts.live_bytes(sizes))
             self._offsets.update(zip(conflicts.instances, layout.offsets, strict=True))
             arena_bytes.append(layout.size_bytes)
@@ -170,6 +174,7 @@ class _Lowering:
                 self._offsets[instance] = layout.size_bytes + offset
                 end = self._offsets[instance] + self._size(instance)
                 arena_bytes[-1] = max(arena_bytes[-1], end)
+        self._offsets |= self._session.offsets
         return tuple(arena_bytes)
 
     def _owner(self, instance: Instance) -> Instance:
@@ -184,10 +189,11 @@ class _Lowering:
         """Begin to use the bytes of a value, if that is new; return who had them before."""
         if owner not in self._users:
             self._users[owner] = []
-            arena = self._arenas[owner[1]]
-            freed = arena.write(owner[0], self._offsets[owner], self._size(owner))
-            self._freed_by[owner] = freed
-        return self._freed_by[owner]
+            if owner not in self._session.offsets:
+                arena = self._arenas[owner[1]]
+                freed = arena.write(owner[0], self._offsets[owner], self._size(owner))
+                self._freed_by[owner] = freed
+        return self._freed_by.get(owner, ())
 
     def _emit(self, index: int, instruction: Instruction) -> None:
         queue, helpers = self._table.of_item[index]
@@ -302,7 +308,8 @@ class _Lowering:
                 place, storage = self._weights.add(self._values[owner], memory), "constant"
             else:
                 instance, offset = self._ordered.place((owner, memory))
-                place, storage = self._offsets[instance] + offset, "arena"
+                storage = "session" if instance in self._session.offsets else "arena"
+                place = self._offsets[instance] + offset
             self._tensors[value, memory] = len(self._tensor_list)
             self._tensor_list.append(ProgramTensor(memory, storage, place, dtype, shape))
         return self._tensors[value, memory]
@@ -318,14 +325,8 @@ class _Lowering:
         memories = sorted(used - {NO_SPACE})
         uses = tuple(self._memory_use(m, m in used) for m in range(len(self._cluster.memories)))
         space_of = {memory: space for space, memory in enumerate(memories)} | {NO_SPACE: NO_SPACE}
-        spaces = [
-            Space(
-                self._cluster.memories[memory].name,
-                self._dl_device(memory),
-                self._arena_bytes[memory],
-            )
-            for memory in memories
-        ]
+        names = [memory.name for memory in self._cluster.memories]
+        spaces = [Space(names[m], self._dl_device(m), self._arena_bytes[m]) for m in memories]
         for queue in self._queues:
             queue.space = space_of[queue.space]
         program = Program(
@@ -337,6 +338,7 @@ class _Lowering:
             tuple(outputs),
             tuple(self._kernels),
             routers=routers,
+            kept_states=self._session.states,
         )
         layout = self._weights.layout
         return Lowered(
@@ -364,15 +366,15 @@ class _Lowering:
         """Inputs, outputs, and the ports of each state: it is both, in each memory that has it."""
         inputs: list[Port] = []
         outputs = [
-            (f"output{index}", self._tensor(value, self._host))
-            for index, value in enumerate(self._calls.outputs)
+            (f"output{index}", self._tensor(self._calls.outputs[index], memory))
+            for index, (_, memory) in enumerate(self._outputs)
         ]
         state: dict[str, tuple[str, ...]] = {}
         for value, memory in self._inputs:
             description = self._calls.values[value]
             assert description.input_name is not None
             port = description.input_name
-            if description.memory is not None:
+            if description.memory is not None and not description.is_kept:
                 port = f"{description.input_name}@{self._cluster.memories[memory].name}"
                 state[description.input_name] = (*state.get(description.input_name, ()), port)
                 outputs.append((port, self._tensor(value, memory)))
@@ -384,16 +386,15 @@ class _Lowering:
         if not is_used:
             return MemoryUse(0, 0, 0)
         workers = [queue for queue in self._queues if queue.space == memory]
-        arena = max(1, self._arena_bytes[memory])
+        arena, session = max(1, self._arena_bytes[memory]), self._session.num_bytes[memory]
         workspaces = [worker.held_workspace_bytes for worker in workers]
         if self._dl_device(memory)[0] == DL_DEVICE_TYPES["cpu"]:
-            arena = in_pages(arena)
+            arena, session = in_pages(arena), in_pages(session)
             workspaces = [in_pages(num_bytes) for num_bytes in workspaces]
-        return MemoryUse(self._weights.held_bytes(memory), arena, sum(workspaces))
+        return MemoryUse(self._weights.held_bytes(memory), arena + session, sum(workspaces))
 
     def _dl_device(self, memory: int) -> tuple[int, int]:
         for device in self._cluster.devices:
             if device.memory == memory:
-                ordinal = 0 if device.kind == "cpu" else device.index
-                return (DL_DEVICE_TYPES[device.kind], ordinal)
+                return DL_DEVICE_TYPES[device.kind], 0 if device.kind == "cpu" else device.index
         return (DL_DEVICE_TYPES["cpu"], 0)

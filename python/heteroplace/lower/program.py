@@ -63,13 +63,13 @@ class Constant:
 
 @dataclass(frozen=True)
 class ProgramTensor:
-    """A view of a part of an arena, or of a constant."""
+    """A view of a part of an arena, of what a session keeps, or of a constant."""
 
     space: int
     storage: str
-    """"arena" or "constant"."""
+    """"arena", "session" or "constant"."""
     place: int
-    """Byte offset in the arena, or id of the constant."""
+    """Byte offset in the arena or in what a session keeps, or id of the constant."""
     dtype: str
     shape: tuple[int, ...]
 
@@ -265,6 +265,8 @@ class Program:
     rank: Rank | None = None
     """None: it stands alone."""
     routers: tuple[ProgramRouter, ...] = ()
+    kept_states: tuple[tuple[int, int], ...] = ()
+    """(input, output that replaces it in the next call of a session), as positions."""
     predictions: tuple[RouterPrediction, ...] = ()
     """Of a router without one all branches are predicted that the program has predicted work of."""
 
@@ -299,6 +301,10 @@ class Program:
             lines.append(f"tensor {index} {place} {code} {bits} {shape}")
         lines += [f"input {_quote(name)} {tensor}" for name, tensor in self.inputs]
         lines += [f"output {_quote(name)} {tensor}" for name, tensor in self.outputs]
+        lines += [
+            f"state {_quote(self.inputs[input_][0])} {_quote(self.outputs[output][0])}"
+            for input_, output in self.kept_states
+        ]
         lines += [f"kernel {index} {symbol}" for index, symbol in enumerate(self.kernels)]
         lines += [router.to_text(index) for index, router in enumerate(self.routers)]
         lines += [prediction.to_text() for prediction in self.predictions]

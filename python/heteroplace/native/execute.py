@@ -1,7 +1,7 @@
 """The executor: a lowered program and its compiled kernels, run over all devices at once.
 
-The classes are those of the core (`src/bind/exec.cc`, `src/bind/measuring.cc` and
-`src/bind/recording.cc`); this file has the values that they return.
+The classes are those of the core (`src/bind/exec.cc`, `src/bind/session.cc`,
+`src/bind/measuring.cc` and `src/bind/recording.cc`); this file has the values that they return.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import heteroplace._core as _core
 
 Executor = _core.Executor
 Request = _core.Request
+Session = _core.Session
 RecordedTrace = _core.RecordedTrace
 
 

@@ -12,7 +12,6 @@ from heteroplace.pipeline.build_stages import (
     annotate,
     build,
     build_module,
-    with_session_state,
 )
 from heteroplace.pipeline.core_stages import CostedNetwork, compile, cost, prepare, solve
 from heteroplace.pipeline.place_stages import (
@@ -39,5 +38,4 @@ __all__ = [
     "place_network",
     "prepare",
     "solve",
-    "with_session_state",
 ]

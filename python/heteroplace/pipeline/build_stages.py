@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 import tvm
 
@@ -23,7 +24,7 @@ from heteroplace.relay.module_source import with_source_of
 from heteroplace.relay.output_names import read_output_names, with_output_names
 from heteroplace.relay.source import Source
 from heteroplace.stage_log import StageLog
-from heteroplace.state_option import StateNames, state_pairs
+from heteroplace.state_option import StateNames
 
 _HERE = "heteroplace.pipeline.build_stages"
 
@@ -84,36 +85,32 @@ def annotate_as(
     return with_source_of(placed, mod, verify)
 
 
-def build(compiled: CompiledNetwork, solution: Solution, log: StageLog | None = None) -> Executable:
+def build(
+    compiled: CompiledNetwork,
+    solution: Solution,
+    log: StageLog | None = None,
+    state: StateNames = MappingProxyType({}),
+) -> Executable:
     """Compile what is not compiled yet, and write the program of a plan.
+
+    Parameters
+    ----------
+    state
+        The option: what sessions keep.
 
     Raises
     ------
-    LoweringError, InfeasibleError
+    LoweringError, InfeasibleError, SolverError
         See `write_programs`.
     """
     log = log or StageLog()
     kernels = compiled.kernels_of(solution.cluster, solution.plan, log.count)
     log.say("Linking")
+    names = compiled.network.output_names
     source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
-    (executable,) = write_programs(kernels, [solution], (), compiled.network.output_names)
+    (executable,) = write_programs(kernels, [solution], (), names, state)
     manifest = replace(executable.manifest, model_digest=compiled.network.model_digest)
     return replace(executable, source=source, manifest=manifest)
-
-
-def with_session_state(executable: Executable, state: StateNames) -> Executable:
-    """Return an executable whose sessions keep the state that an option names.
-
-    Raises
-    ------
-    SolverError
-        See `state_pairs`.
-    """
-    if not state:
-        return executable
-    manifest = executable.manifest
-    pairs = state_pairs(state, manifest.inputs, manifest.outputs)
-    return replace(executable, manifest=replace(manifest, session_state=pairs))
 
 
 def build_module(
@@ -162,10 +159,9 @@ def write(state: BuildState) -> BuildState:
     """Write the program."""
     contents = state.known_contents
     compiled = contents.compiled
-    with state.log.stage("build", "Compiling kernels"):
-        executable = build(compiled, contents.solution, state.log)
     options, _ = read_options({"state": requested_value(state.mod, "state", {})})
-    executable = with_session_state(executable, options.state)
+    with state.log.stage("build", "Compiling kernels"):
+        executable = build(compiled, contents.solution, state.log, options.state)
     if contents.is_sharded:  # placed again, the module of a microbatch would not be the model
         executable = replace(executable, source=None)
     return replace(state, executable=executable)

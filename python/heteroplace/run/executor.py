@@ -222,7 +222,8 @@ class Executor(RoutedProgram):
                 "with state={'input': 'output that replaces it'}"
             )
         ports = (self.inputs, self.outputs)
-        session: Session = load_entry(_SESSION)(self.run, ports, self.session_state, initial)
+        run, state = self.run_session, self._native.session()
+        session: Session = load_entry(_SESSION)(run, state, ports, self.session_state, initial)
         return session
 
     @property

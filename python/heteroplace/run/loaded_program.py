@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.native.execute import Session as NativeSession
 from heteroplace.run.arrays import (
     Array,
     InputPorts,
@@ -21,6 +23,14 @@ from heteroplace.run.arrays import (
 from heteroplace.run.calls import Call, CallDeadline, Completer, PromisedCall
 from heteroplace.run.closed_program import ClosedProgram, closed_program
 from heteroplace.run.streams import stream
+
+
+class SessionCall(NamedTuple):
+    """What a call of a session exchanges with its caller, and the state that it changes."""
+
+    inputs: InputPorts
+    outputs: Ports
+    state: NativeSession
 
 
 class LoadedProgram:
@@ -184,6 +194,16 @@ class LoadedProgram:
             self._completer,
         )
 
+    def run_session(
+        self,
+        session: SessionCall,
+        inputs: Mapping[str, Array],
+        out: Sequence[np.ndarray | None] | None,
+        timeout_s: float | None,
+    ) -> list[np.ndarray]:
+        """Run the network once for a session; otherwise as `run`."""
+        return self._start(inputs, out, timeout_s, is_waited=True, session=session).finish()
+
     def get_output(self, index: int) -> np.ndarray:
         """Return a copy of output `index` of the last run.
 
@@ -213,16 +233,26 @@ class LoadedProgram:
         timeout_s: float | None,
         *,
         is_waited: bool = False,
+        session: SessionCall | None = None,
     ) -> Call:
         """Submit a call; all that can be wrong with it is found before.
 
-        `is_waited`: the caller waits for its end at once, and so may do some of the work.
+        Parameters
+        ----------
+        is_waited
+            The caller waits for its end at once, and so may do some of the work.
+        session
+            The session that the call belongs to; None: it belongs to none.
         """
         deadline = CallDeadline(timeout_s)
-        arrays = self._input_ports.take(given)
-        outs = take_outs(self.outputs, out)
+        inputs, outputs = self._input_ports, self.outputs
+        if session is not None:
+            inputs, outputs = session.inputs, session.outputs
+        arrays = inputs.take(given)
+        outs = take_outs(outputs, out)
         may_wait = not self._completer.is_own_thread()
-        request = self._native.begin(deadline.left_s() if may_wait else 0.0)
+        state = None if session is None else session.state
+        request = self._native.begin(deadline.left_s() if may_wait else 0.0, state)
         if request is None:
             why = (
                 f"for {timeout_s} s; allow more time, or load it with a higher max_in_flight"
@@ -239,4 +269,4 @@ class LoadedProgram:
         except BaseException:  # Ctrl-C too: a request that nobody finishes is a slot lost
             request.close()
             raise
-        return Call(request, [name for name, _, _ in self._outputs], outs, deadline)
+        return Call(request, [name for name, _, _ in outputs], outs, deadline)

@@ -10,15 +10,10 @@ from typing import Protocol
 import numpy as np
 
 from heteroplace.errors import ExecutionError
+from heteroplace.native.execute import Session as NativeSession
 from heteroplace.run.array_files import read_arrays, write_arrays
-from heteroplace.run.arrays import (
-    Array,
-    InputPorts,
-    Ports,
-    exchanged_dtype,
-    merged_inputs,
-    take_outs,
-)
+from heteroplace.run.arrays import Array, InputPorts, Ports, exchanged_dtype, merged_inputs
+from heteroplace.run.loaded_program import SessionCall
 from heteroplace.terminal import listed
 
 _PREFIX = "state:"
@@ -26,13 +21,12 @@ _PREFIX = "state:"
 
 
 class _Run(Protocol):
-    """`Executor.run`."""
+    """`Executor.run_session`."""
 
     def __call__(
         self,
+        session: SessionCall,
         inputs: Mapping[str, Array],
-        /,
-        *,
         out: Sequence[np.ndarray | None] | None,
         timeout_s: float | None,
     ) -> list[np.ndarray]: ...
@@ -51,41 +45,43 @@ class Session:
     def __init__(
         self,
         run: _Run,
+        state: NativeSession,
         ports: tuple[Ports, Ports],
         pairs: Sequence[tuple[str, str]],
         initial: Mapping[str, Array] | None,
     ) -> None:
         inputs, outputs = ports
-        places = {name: index for index, (name, _, _) in enumerate(outputs)}
-        self._run, self._ports, self._pairs = run, ports, pairs
-        self._state_places = {name: places[output] for name, output in pairs}
-        """Among the outputs of the program."""
-        self._own_places = sorted(set(places.values()) - set(self._state_places.values()))
-        self._state_inputs = tuple(port for port in inputs if port[0] in self._state_places)
-        self.inputs = tuple(port for port in inputs if port[0] not in self._state_places)
+        replaced, replacing = {name for name, _ in pairs}, {output for _, output in pairs}
+        self._run, self._native, self._ports, self._pairs = run, state, ports, pairs
+        self._state_inputs = tuple(port for port in inputs if port[0] in replaced)
+        self.inputs = tuple(port for port in inputs if port[0] not in replaced)
         """Name, shape and dtype of every input that is no state."""
-        self.outputs = tuple(outputs[place] for place in self._own_places)
+        self.outputs = tuple(port for port in outputs if port[0] not in replacing)
         """Name, shape and dtype of every output that is no state."""
+        self._call = SessionCall(InputPorts(self.inputs), self.outputs, state)
         self.num_calls = 0
         """How many calls have succeeded since the session began, or was reset or loaded."""
         self._initial = {
-            name: np.zeros(shape, exchanged_dtype(dtype))
-            for name, shape, dtype in self._state_inputs
+            name: array.copy() for name, array in self._taken(initial or {}, "initial").items()
         }
-        self._initial |= _copies(self._taken(initial or {}, "initial"))
-        self._state = _copies(self._initial)
+        for name, array in self._initial.items():
+            state.write(name, array)
         self._lock = threading.Lock()
 
     @property
     def state(self) -> dict[str, np.ndarray]:
         """A copy of the state, by the names of the inputs."""
-        return _copies(self._state)
+        with self._lock:
+            return self._read()
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the state, in all memories together."""
+        return self._native.num_bytes
 
     def __repr__(self) -> str:
-        num_bytes = sum(array.nbytes for array in self._state.values())
-        return (
-            f"Session({self.num_calls} calls, state {', '.join(self._state)}: {num_bytes:,} bytes)"
-        )
+        names = listed(name for name, _, _ in self._state_inputs)
+        return f"Session({self.num_calls} calls, state {names}: {self.num_bytes:,} bytes)"
 
     def run(
         self,
@@ -112,18 +108,16 @@ class Session:
         """
         given = merged_inputs(inputs, named)
         self._check_inputs(given)
-        outs = None if out is None else self._all_outs(out)
         if not self._lock.acquire(blocking=False):
             raise ExecutionError(
                 "the session is in use by another call; wait for its end, or fork the session"
             )
         try:
-            returned = self._run({**given, **self._state}, out=outs, timeout_s=timeout_s)
-            self._state = {name: returned[place] for name, place in self._state_places.items()}
+            outputs = self._run(self._call, given, out, timeout_s)
             self.num_calls += 1
         finally:
             self._lock.release()
-        return [returned[place] for place in self._own_places]
+        return outputs
 
     def reset(self) -> None:
         """Begin again, with the state that the session began with."""
@@ -133,8 +127,9 @@ class Session:
     def fork(self) -> Session:
         """Return another session that goes on from the same state."""
         with self._lock:
-            other = Session(self._run, self._ports, self._pairs, self._initial)
-            other._set(self._state)
+            state = self._native.fork()
+            other = Session(self._run, state, self._ports, self._pairs, None)
+            other._initial = self._initial
             other.num_calls = self.num_calls
         return other
 
@@ -147,7 +142,7 @@ class Session:
             The file cannot be written.
         """
         with self._lock:
-            write_arrays(path, {_PREFIX + name: array for name, array in self._state.items()})
+            write_arrays(path, {_PREFIX + name: array for name, array in self._read().items()})
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from the state in a file that `save` has written.
@@ -169,8 +164,16 @@ class Session:
             self._set(state)
 
     def _set(self, state: Mapping[str, np.ndarray]) -> None:
-        self._state = _copies(state)
+        """Make this the state; what is not in it becomes zeros."""
+        for name, shape, dtype in self._state_inputs:
+            value = state.get(name)
+            self._native.write(
+                name, np.zeros(shape, exchanged_dtype(dtype)) if value is None else value
+            )
         self.num_calls = 0
+
+    def _read(self) -> dict[str, np.ndarray]:
+        return {name: self._native.read(name) for name, _, _ in self._state_inputs}
 
     def _taken(self, arrays: Mapping[str, Array], source: str) -> dict[str, np.ndarray]:
         """State as the core takes it; `source` is where messages say that it comes from."""
@@ -180,7 +183,8 @@ class Session:
             raise ExecutionError(f"{source}: {err}") from err
 
     def _check_inputs(self, given: Mapping[str, Array]) -> None:
-        state = [name for name in given if name in self._state_places]
+        replaced = {name for name, _, _ in self._state_inputs}
+        state = [name for name in given if name in replaced]
         if state:
             raise ExecutionError(
                 f"{', '.join(map(repr, state))} is state, which the session keeps; leave it out, "
@@ -193,12 +197,3 @@ class Session:
                 f"inputs {listed(map(repr, missing))} are missing; a call of a session needs all "
                 f"of {listed(map(repr, names))}"
             )
-
-    def _all_outs(self, out: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
-        """Where each output of the program goes; state goes into new arrays."""
-        by_place = dict(zip(self._own_places, take_outs(self.outputs, out), strict=True))
-        return [by_place.get(place) for place in range(len(self._ports[1]))]
-
-
-def _copies(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: array.copy() for name, array in state.items()}

@@ -288,6 +288,7 @@ void Engine::Finish(Slot* slot) {
   if (slot->working.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   slot->has_outputs = !slot->HasFailed();
   if (!slot->has_outputs) slot->ForgetState();
+  if (!slot->HasSession()) slot->ForgetChanged();
   EndTrace(slot);
   if (decisions_ != nullptr) EndDecisions(slot);
   if (network_ != nullptr && !slot->has_outputs) network_->AbortFor(slot);

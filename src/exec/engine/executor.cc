@@ -37,7 +37,9 @@ Slot* TakeFirst(Engine* engine, const Limit& limit) {
 /*! \brief The first slot, for the length of one function. */
 class Held {
  public:
-  Held(Engine* engine, const Limit& limit) : engine_(engine), slot_(TakeFirst(engine, limit)) {}
+  Held(Engine* engine, const Limit& limit) : engine_(engine), slot_(TakeFirst(engine, limit)) {
+    slot_->Use(nullptr);
+  }
   ~Held() { engine_->slots().Release(slot_); }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
@@ -69,12 +71,16 @@ Executor::~Executor() {
   }
 }
 
-std::unique_ptr<Request> Executor::Begin(const Limit& limit) {
+std::shared_ptr<Session> Executor::NewSession() {
+  return std::make_shared<Session>(&engine_->image());
+}
+
+std::unique_ptr<Request> Executor::Begin(const Limit& limit, std::shared_ptr<Session> session) {
   engine_->CheckUsable();
   Slot* slot = engine_->slots().Acquire(limit);
   if (slot == nullptr) return nullptr;
   try {
-    return std::make_unique<Request>(this, slot);
+    return std::make_unique<Request>(this, slot, std::move(session));
   } catch (...) {
     engine_->slots().Release(slot);
     throw;
@@ -106,13 +112,16 @@ void Executor::WriteInput(Slot* slot, const std::string& name, const DLDataType&
   slot->is_input_given[input] = true;
 }
 
-void Executor::FillInputs(Slot* slot) {
+void Executor::FillInputs(Slot* slot, bool is_measured) {
   Slot* first = engine_->slots().first();
   std::string missing;
   for (size_t i = 0; i < slot->is_input_given.size(); ++i) {
     if (slot->is_input_given[i]) continue;
+    const bool is_kept = !program().kept_states.empty() && program().is_kept_input[i];
+    if (is_kept && (slot->HasSession() || is_measured)) continue;
     std::unique_lock lock(inputs_mutex_);
-    if (first->input_versions[i] == 0) {
+    // What is kept in the first slot may be that of a session now.
+    if (first->input_versions[i] == 0 || (is_kept && slot != first)) {
       missing += (missing.empty() ? "'" : ", '") + program().inputs[i].name + "'";
     } else if (slot->input_versions[i] != first->input_versions[i]) {
       CopyInput(i, first, slot);

@@ -51,7 +51,12 @@ class Executor {
   bool is_helping() const { return engine_->is_helping(); }
 
   /*! \brief A request in a slot of its own; null if none is free until the limit. */
-  std::unique_ptr<Request> Begin(const Limit& limit = {});
+  std::unique_ptr<Request> Begin(const Limit& limit = {},
+                                 std::shared_ptr<Session> session = nullptr);
+
+  /*! \brief State of a sequence of calls, all zeros, for `Begin`. \throws Error kExecution when
+   * memory is short. */
+  std::shared_ptr<Session> NewSession();
 
   /*! \brief Sets an input until it is set again; `data` is compact and row major. */
   void SetInput(const std::string& name, const DLDataType& dtype, const std::vector<int64_t>& shape,
@@ -153,8 +158,12 @@ class Executor {
                   const std::vector<int64_t>& shape, const void* data);
   void ReadOutput(Slot* slot, const std::string& name, void* data);
   bool HasState(Slot* slot, const Port& output) const;
-  /*! \brief Takes what was not given from the first slot. \throws Error kExecution. */
-  void FillInputs(Slot* slot);
+  /*!
+   * \brief Takes what was not given from the first slot; not what a session keeps.
+   * \param is_measured whether state that was changed in place may be what it is.
+   * \throws Error kExecution.
+   */
+  void FillInputs(Slot* slot, bool is_measured = false);
   void CopyInput(size_t input, Slot* from, Slot* to);
 
   /*! \brief Left behind if a worker cannot be ended. */

@@ -1,4 +1,5 @@
 // Lines that say what there is: spaces, queues, constants, tensors, inputs and outputs.
+#include <algorithm>
 #include <utility>
 
 #include "exec/program/program_parser.h"
@@ -173,11 +174,16 @@ void ProgramParser::ParseTensorPlace(Tensor* tensor) {
       Fail("tensor " + id + " needs " + std::to_string(tensor->bytes) + " bytes, constant " +
            fields_[4] + " has " + std::to_string(constant.bytes));
     }
+  } else if (fields_[3] == "session") {
+    tensor->storage = Storage::kSession;
+    tensor->place = Number(4, "offset", 0, kMaxBytes);
+    Space* own = &program_.spaces[static_cast<size_t>(tensor->space)];
+    own->session_bytes = std::max(own->session_bytes, tensor->place + AlignUp(tensor->bytes));
   } else if (fields_[3] == "external") {
     tensor->storage = Storage::kExternal;
     if (fields_[4] != "-") Fail("an external tensor has place '-', got '" + fields_[4] + "'");
   } else {
-    Fail("storage '" + fields_[3] + "'; expected arena, constant or external");
+    Fail("storage '" + fields_[3] + "'; expected arena, constant, session or external");
   }
 }
 
@@ -195,7 +201,7 @@ void ProgramParser::ParseKernel() {
 /*! \brief Of what kernels and callers take: only copies may begin anywhere. */
 void ProgramParser::ExpectAlignedTensor(int32_t id) const {
   const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
-  if (tensor.storage != Storage::kArena) return;
+  if (tensor.storage != Storage::kArena && tensor.storage != Storage::kSession) return;
   ExpectAligned(tensor.place, ("tensor " + std::to_string(id) + " starts at byte").c_str());
 }
 
@@ -211,6 +217,37 @@ void ProgramParser::ParsePort(bool is_input) {
     if (other.name == port.name) Fail(std::string(word) + " '" + port.name + "' appears twice");
   }
   ports.push_back(std::move(port));
+}
+
+void ProgramParser::ParseKeptState() {
+  ExpectFields(3, "state <input> <output>");
+  const auto place_of = [&](const std::vector<Port>& ports, const char* kind, size_t field) {
+    const auto at = std::ranges::find(ports, fields_[field], &Port::name);
+    if (at == ports.end()) Fail(std::string("state of no ") + kind + " '" + fields_[field] + "'");
+    return static_cast<size_t>(at - ports.begin());
+  };
+  KeptState state{place_of(program_.inputs, "input", 1), place_of(program_.outputs, "output", 2)};
+  program_.is_kept_input.resize(program_.inputs.size());
+  for (const KeptState& other : program_.kept_states) {
+    if (other.input == state.input || other.output == state.output) {
+      Fail("'" + fields_[other.input == state.input ? 1 : 2] + "' is state twice");
+    }
+  }
+  const int32_t input = program_.inputs[state.input].tensor;
+  const int32_t output = program_.outputs[state.output].tensor;
+  const Tensor& from = program_.tensors[static_cast<size_t>(output)];
+  const Tensor& to = program_.tensors[static_cast<size_t>(input)];
+  if (to.storage != Storage::kSession) {
+    Fail("input '" + fields_[1] + "' is state, and its tensor is not in storage session");
+  }
+  if (DescribeTensor(from.dtype, from.shape) != DescribeTensor(to.dtype, to.shape)) {
+    Fail("input '" + fields_[1] + "' is " + DescribeTensor(to.dtype, to.shape) + ", and output '" +
+         fields_[2] + "' " + DescribeTensor(from.dtype, from.shape));
+  }
+  state.is_in_place = input == output || (from.storage == to.storage && from.space == to.space &&
+                                          from.place == to.place);
+  program_.is_kept_input[state.input] = true;
+  program_.kept_states.push_back(state);
 }
 
 DLDevice ProgramParser::ParseDevice(size_t field) const {

@@ -19,6 +19,7 @@ bool Overlap(const Program& program, int32_t one, int32_t other) {
   if (a.space != b.space || a.storage != b.storage) return false;
   switch (a.storage) {
     case Storage::kArena:
+    case Storage::kSession:
       return a.place < b.place + b.bytes && b.place < a.place + a.bytes;
     case Storage::kConstant:
       return a.place == b.place;
@@ -60,6 +61,7 @@ void CheckSizes(const Program& program) {
       }
       bytes += more;
     };
+    add(program.spaces[s].session_bytes);
     for (const Tensor& tensor : program.tensors) {
       const bool is_here = static_cast<size_t>(tensor.space) == s;
       if (is_here && tensor.storage == Storage::kExternal) add(AlignUp(tensor.bytes));

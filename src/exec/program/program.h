@@ -51,12 +51,15 @@ struct Space {
   std::string name;
   DLDevice device;
   int64_t arena_bytes;
+  /*! \brief What a session keeps in it: the end of the last tensor there. */
+  int64_t session_bytes = 0;
 };
 
 /*! \brief Where the bytes of a tensor are. */
 enum class Storage {
   kArena,     ///< in the space's arena; the bytes may be reused within one run
   kConstant,  ///< a weight
+  kSession,   ///< in what a session keeps in the space from call to call
   kExternal   ///< bytes of its own, kept from run to run: inputs, and outputs that outlive a run
 };
 
@@ -70,7 +73,8 @@ struct Constant {
 struct Tensor {
   int32_t space;
   Storage storage;
-  /*! \brief Bytes from the start of the arena, or the id of the constant, or 0 for external. */
+  /*! \brief Bytes from the start of the arena or of the session's block, the id of the constant, or
+   * 0 for external. */
   int64_t place;
   DLDataType dtype;
   std::vector<int64_t> shape;  // [ndim]
@@ -81,6 +85,14 @@ struct Tensor {
 struct Port {
   std::string name;
   int32_t tensor;
+};
+
+/*! \brief State of sessions: the value of an output is that of an input in the next call. */
+struct KeptState {
+  size_t input;   // among the inputs
+  size_t output;  // among the outputs
+  /*! \brief Whether both are one tensor, which calls change where it lies. */
+  bool is_in_place;
 };
 
 enum class Opcode : uint8_t {
@@ -198,6 +210,9 @@ struct Program {
   std::vector<std::string> step_names;
   std::vector<Port> inputs;
   std::vector<Port> outputs;
+  std::vector<KeptState> kept_states;
+  /*! \brief Whether a session keeps it. [num_inputs] */
+  std::vector<bool> is_kept_input;
 
   /*! \brief "host 'a' (rank 0)", for messages. */
   std::string DescribeHost() const { return exec::DescribeHost(host, rank); }

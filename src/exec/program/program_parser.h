@@ -40,6 +40,7 @@ class ProgramParser : private LineReader {
   void ParseTensorPlace(Tensor* tensor);
   void ExpectAlignedTensor(int32_t id) const;
   void ParsePort(bool is_input);
+  void ParseKeptState();
   DLDevice ParseDevice(size_t field) const;
   DLDataType ParseType() const;
 

@@ -46,6 +46,8 @@ bool ProgramParser::ParseLine() {
     program_.step_names.push_back(fields_[2]);
   } else if (word == "input" || word == "output") {
     ParsePort(word == "input");
+  } else if (word == "state") {
+    ParseKeptState();
   } else if (word == "queue") {
     ParseQueue();
   } else if (word == "workspace") {
@@ -61,7 +63,8 @@ bool ProgramParser::ParseLine() {
     return true;
   } else {
     Fail("unknown word '" + word + "'; expected space, queue, workspace, constant, tensor, " +
-         "input, output, kernel, step, call, join, copy" + (has_peers_ ? ", send, recv" : "") +
+         "input, output, state, kernel, step, call, join, copy" +
+         (has_peers_ ? ", send, recv" : "") +
          (has_routers_ ? ", router, predict, branch_call, branch_copy, group" : "") + " or end");
   }
   return false;

@@ -1,13 +1,16 @@
 #include "exec/requests/request.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "exec/engine/executor.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
 
-Request::Request(Executor* executor, Slot* slot) : executor_(executor), slot_(slot) {
+Request::Request(Executor* executor, Slot* slot, std::shared_ptr<Session> session)
+    : executor_(executor), slot_(slot) {
+  slot->Use(std::move(session));
   slot->is_input_given.assign(slot->is_input_given.size(), false);
   slot->has_outputs = false;
 }
@@ -86,6 +89,7 @@ void Request::Submit(const Limit& limit, bool is_waited) {
   slot_->Prepare(RequestKind::kRun, nullptr);
   executor_->engine_->Submit(slot_, limit, is_waited, &number_);
   is_in_flight_ = true;
+  has_new_state_ = slot_->HasSession();
 }
 
 bool Request::Wait(const Limit& limit) {
@@ -103,7 +107,9 @@ void Request::Finish(const Limit& limit) {
   }
   // However this ends, no worker is in the slot then, or it is lost.
   is_in_flight_ = false;
+  const bool has_new_state = std::exchange(has_new_state_, false);
   executor_->engine_->Finish(slot_, limit, &is_closed_);
+  if (has_new_state) slot_->KeepState();
 }
 
 void Request::Cancel(std::string_view why) noexcept {

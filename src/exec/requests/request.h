@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,7 @@ class Executor;
 class Request {
  public:
   /*! \brief Of Executor::Begin. */
-  Request(Executor* executor, Slot* slot);
+  Request(Executor* executor, Slot* slot, std::shared_ptr<Session> session = nullptr);
   ~Request();
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
@@ -90,6 +91,8 @@ class Request {
   bool is_in_flight_ = false;
   /*! \brief The slot was given back, or left to a step that does not end. */
   bool is_closed_ = false;
+  /*! \brief Whether the outputs of its last run are to become the state of its session. */
+  bool has_new_state_ = false;
   std::atomic<bool> is_used_{false};
   std::atomic<int64_t> number_{-1};  // of the last time that it was submitted; -1: never
 };

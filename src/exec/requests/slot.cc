@@ -26,6 +26,11 @@ Slot::Slot(const Image* image, int index)
   std::vector<char*> externals(tensors_.size());
   for (size_t s = 0; s < arenas_.size(); ++s) AllocateSpace(s, &externals);
   BindTensors(externals);
+  if (!image->program().kept_states.empty()) {
+    own_state_ = std::make_unique<Session>(image);
+    for (size_t s = 0; s < arenas_.size(); ++s) held_bytes_[s] += own_state_->held_bytes()[s];
+    BindState(*own_state_);
+  }
   BindArguments();
   for (size_t q = 0; q < queues.size(); ++q) {
     branch_arguments_.emplace_back(image->branch_steps(q), &tensors_);
@@ -74,7 +79,8 @@ void Slot::BindTensors(const std::vector<char*>& externals) {
   for (size_t t = 0; t < tensors_.size(); ++t) {
     const Tensor& tensor = program.tensors[t];
     const size_t space = static_cast<size_t>(tensor.space);
-    char* data = tensor.storage == Storage::kArena      ? arenas_[space] + tensor.place
+    char* data = tensor.storage == Storage::kSession    ? nullptr  // see BindState
+                 : tensor.storage == Storage::kArena    ? arenas_[space] + tensor.place
                  : tensor.storage == Storage::kConstant ? image_->constant(tensor.place)
                                                         : externals[t];
     tensors_[t] = {data,
@@ -101,6 +107,54 @@ void Slot::BindArguments() {
   }
 }
 
+void Slot::Use(std::shared_ptr<Session> session) {
+  if (own_state_ == nullptr) return;
+  if (session != nullptr) {
+    session->Take();
+    session_ = std::move(session);
+  }
+  BindState(session_ != nullptr ? *session_ : *own_state_);
+}
+
+void Slot::LeaveSession() {
+  if (session_ == nullptr) return;
+  session_->GiveBack();
+  session_.reset();
+}
+
+void Slot::BindState(const Session& state) {
+  const std::vector<Tensor>& tensors = image_->program().tensors;
+  bool is_new = false;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    if (tensors[t].storage != Storage::kSession) continue;
+    char* data = state.block(static_cast<size_t>(tensors[t].space)) + tensors[t].place;
+    is_new = is_new || tensors_[t].data != data;
+    tensors_[t].data = data;
+  }
+  if (!is_new) return;
+  // Launches that are issued together have the addresses of before.
+  for (std::vector<std::unique_ptr<RecordedWork>>& recorded : recorded_) {
+    for (std::unique_ptr<RecordedWork>& work : recorded) work.reset();
+  }
+}
+
+void Slot::KeepState() {
+  const Program& program = image_->program();
+  const auto& inputs = program.inputs;
+  const auto& outputs = program.outputs;
+  std::vector<std::vector<char>> values;  // an output may be what another state was
+  for (const KeptState& state : program.kept_states) {
+    if (state.is_in_place) continue;
+    const int32_t output = outputs[state.output].tensor;
+    values.emplace_back(static_cast<size_t>(program.tensors[static_cast<size_t>(output)].bytes));
+    Read(output, values.back().data());
+  }
+  size_t next = 0;
+  for (const KeptState& state : program.kept_states) {
+    if (!state.is_in_place) Write(inputs[state.input].tensor, values[next++].data());
+  }
+}
+
 void Slot::Write(int32_t id, const void* data) {
   DLTensor* to = tensor(id);
   const int64_t bytes = image_->program().tensors[static_cast<size_t>(id)].bytes;
@@ -119,6 +173,14 @@ void Slot::ForgetState() {
     if (!program.IsState(program.inputs[i])) continue;
     input_versions[i] = 0;
     is_input_given[i] = false;  // else the request, submitted again, would run on what is left
+  }
+}
+
+void Slot::ForgetChanged() {
+  for (const KeptState& state : image_->program().kept_states) {
+    if (!state.is_in_place) continue;
+    input_versions[state.input] = 0;
+    is_input_given[state.input] = false;
   }
 }
 

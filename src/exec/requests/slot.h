@@ -13,6 +13,7 @@
 #include "exec/devices/device.h"
 #include "exec/engine/image.h"
 #include "exec/engine/sync.h"
+#include "exec/requests/session.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -91,9 +92,20 @@ class Slot {
   /*! \brief Copies a host buffer of the tensor's size into it, or back. Blocks. */
   void Write(int32_t tensor, const void* data);
   void Read(int32_t tensor, void* data);
+  /*! \brief Takes the state of a session for the next request; null: the slot's own. Whoever gets
+   * the slot calls it first. \throws Error kExecution when another request has the session. */
+  void Use(std::shared_ptr<Session> session);
+  /*! \brief Gives the session back. */
+  void LeaveSession();
+  bool HasSession() const { return session_ != nullptr; }
+  /*! \brief Makes outputs of a request that succeeded the state of the session, but those that
+   * calls have changed in place. */
+  void KeepState();
   /*! \brief State has no value any more, nor was it given one: a run that failed may have replaced
    * some of it. */
   void ForgetState();
+  /*! \brief Inputs that a request has changed in place have no value any more. */
+  void ForgetChanged();
   /*! \brief Writes zeros to a host arena: its pages then belong to the caller's memory node. */
   void TouchArena(int32_t space);
   /*! \brief Whether all its memory of the host is pinned, of a program with a GPU. */
@@ -163,10 +175,13 @@ class Slot {
   void AllocateSpace(size_t space, std::vector<char*>* externals);
   void BindTensors(const std::vector<char*>& externals);
   void BindArguments();
+  void BindState(const Session& state);
   void KeepFailure(std::string_view text, FailureCause cause);
 
   const Image* image_;
   int index_;
+  std::shared_ptr<Session> session_;    // null: none
+  std::unique_ptr<Session> own_state_;  // null: the program keeps none
   std::vector<DeviceBuffer> buffers_;
   std::vector<std::unique_ptr<PinnedMemory>> pinned_;
   bool is_pinned_ = true;

@@ -70,6 +70,7 @@ Slot* SlotPool::Make(size_t index) {
 }
 
 void SlotPool::Release(Slot* slot) {
+  slot->LeaveSession();
   {
     std::scoped_lock lock(mutex_);
     slot->state.store(SlotState::kFree);

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heteroplace.errors import LoweringError
+from heteroplace.lower.kept_states import output_places
 from heteroplace.lower.kernels import KernelCalls
 from heteroplace.lower.order.call_places import CallPlace, CallPlaces
 from heteroplace.lower.order.calls_in_place import CallsInPlace
@@ -84,8 +85,8 @@ class _Orderer:
 
     def run(self) -> Ordered:
         calls = self._kernel_calls
-        for output in calls.outputs:
-            self._need(root(calls, output), self._host, None)
+        for output in output_places(calls, self._host):
+            self._need(*output, None)
         for router in calls.routers:  # who records decisions reads them there
             self._need_decision(Guard(calls.routers.index(router), 0), self._home(router.loads))
         reads = [self._roots_read(index) for index in range(len(calls.calls))]
@@ -117,7 +118,7 @@ class _Orderer:
 
     def _read_at_end(self, joins: Joins) -> set[Instance]:
         """What outputs are read from when a run is over, by no instruction."""
-        outputs = [(root(self._kernel_calls, v), self._host) for v in self._kernel_calls.outputs]
+        outputs = output_places(self._kernel_calls, self._host)
         return {each for output in outputs for each in (output, *joins.reads.get(output, ()))}
 
     def _read_copies(self, others: list[Instruction], joins: Joins) -> list[Instruction]:

@@ -1,0 +1,119 @@
+"""Kernel calls + state of sessions -> the same calls, with state in memory that sessions own.
+
+A call that replaces a part of a state, such as rows of a cache, changes it where it lies if nobody
+else reads what was there before. Other state is written beside the old value, and the session takes
+it over after the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from heteroplace.lower.kernels import KernelCall, KernelCalls
+from heteroplace.lower.order.call_places import CallPlaces
+from heteroplace.lower.order.instructions import root
+from heteroplace.lower.program import aligned
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
+
+
+def with_kept_states(
+    calls: KernelCalls,
+    states: Sequence[tuple[int, int]],
+    graph: TaskGraph,
+    cluster: Cluster,
+    plan: Plan,
+) -> KernelCalls:
+    """Return the calls with state of sessions.
+
+    Parameters
+    ----------
+    states
+        (input, output that replaces it), as positions.
+    """
+    if not states:
+        return calls
+    inputs = [v for v, value in enumerate(calls.values) if value.input_name is not None]
+    values, new_calls = list(calls.values), list(calls.calls)
+    readers = _readers(calls)
+    places = CallPlaces(graph, cluster, plan)
+    for position, output in states:
+        state = inputs[position]
+        values[state] = replace(values[state], is_kept=True)
+        result = root(calls, calls.outputs[output])
+        writers = [index for index, call in enumerate(calls.calls) if result in call.writes]
+        if len(writers) != 1 or not _may_change(calls, writers[0], state, result, readers):
+            continue
+        call = calls.calls[writers[0]]
+        new_calls[writers[0]] = replace(
+            call, kernel=call.kernel_in_place, kernel_in_place="", in_place=()
+        )
+        values[state] = replace(values[state], memory=places.of(call).memory)
+        values[result] = replace(values[result], in_place_of=state)
+    kept = tuple((inputs[position], output) for position, output in states)
+    return replace(calls, values=tuple(values), calls=tuple(new_calls), kept_states=kept)
+
+
+def _readers(calls: KernelCalls) -> dict[int, set[int]]:
+    """Calls by the value that they read."""
+    readers: dict[int, set[int]] = {}
+    for index, call in enumerate(calls.calls):
+        for value in call.reads:
+            readers.setdefault(root(calls, value), set()).add(index)
+    return readers
+
+
+def _may_change(
+    calls: KernelCalls, writer: int, state: int, result: int, readers: dict[int, set[int]]
+) -> bool:
+    """Whether a call may write its result over a state."""
+    call: KernelCall = calls.calls[writer]
+    pairs = {(root(calls, call.reads[read]), call.writes[write]) for read, write in call.in_place}
+    is_output = state in {root(calls, value) for value in calls.outputs}
+    return (
+        bool(call.kernel_in_place)
+        and (state, result) in pairs
+        and readers[state] == {writer}
+        and not is_output
+        and call.branch is None
+        and call.items == (0,)
+    )
+
+
+def output_places(calls: KernelCalls, host: int) -> list[tuple[int, int]]:
+    """Return (value, memory) of each output: that of the host, but for state that is changed where
+    it lies."""
+    roots = [root(calls, value) for value in calls.outputs]
+    states = [calls.values[value].in_place_of for value in roots]
+    memories = [None if state is None else calls.values[state].memory for state in states]
+    return [
+        (value, host if memory is None else memory)
+        for value, memory in zip(roots, memories, strict=True)
+    ]
+
+
+class SessionLayout:
+    """Where state lies in the blocks that a session keeps, in the order of the inputs."""
+
+    def __init__(
+        self, calls: KernelCalls, inputs: Sequence[tuple[int, int]], num_memories: int
+    ) -> None:
+        """
+        Parameters
+        ----------
+        inputs
+            (value, memory) of each input of the program.
+        """
+        self.offsets: dict[tuple[int, int], int] = {}
+        """Bytes from the start of the memory's block."""
+        self.num_bytes = [0] * num_memories
+        """Of the block in each memory."""
+        positions = {value: position for position, (value, _) in enumerate(inputs)}
+        self.states = tuple((positions[value], output) for value, output in calls.kept_states)
+        """(input, output), as positions."""
+        for value, memory in inputs:
+            if calls.values[value].is_kept:
+                self.offsets[value, memory] = self.num_bytes[memory]
+                self.num_bytes[memory] += aligned(calls.values[value].bytes)

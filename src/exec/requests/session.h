@@ -1,0 +1,54 @@
+// What one sequence of calls keeps from call to call: the values of inputs that outputs replace.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "exec/devices/device.h"
+#include "exec/engine/image.h"
+
+namespace heteroplace::exec {
+
+/*!
+ * \brief A block of memory in each space that has state of sessions. One request at a time uses it.
+ *
+ * The executor must outlive it.
+ */
+class Session {
+ public:
+  /*! \brief All zeros. \throws Error kExecution when memory is short. */
+  explicit Session(const Image* image);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /*! \brief First byte of the state in a space; null: there is none. */
+  char* block(size_t space) const {
+    return blocks_[space] == nullptr ? nullptr : blocks_[space]->data();
+  }
+  /*! \brief What it takes. [num_spaces] */
+  const std::vector<int64_t>& held_bytes() const { return held_bytes_; }
+
+  /*! \brief Takes the values of another session of the same program, which no request may use
+   * meanwhile. */
+  void CopyFrom(const Session& other);
+  /*! \brief Copies a host buffer of a tensor's size into the state, or back. Blocks. */
+  void Write(const Tensor& tensor, const void* data);
+  void Read(const Tensor& tensor, void* data) const;
+
+  /*! \brief Takes it for a request. \throws Error kExecution if another one has it. */
+  void Take();
+  void GiveBack() { is_taken_.store(false); }
+
+ private:
+  Device* DeviceOf(size_t space) const;
+
+  const Image* image_;
+  std::vector<std::unique_ptr<DeviceBuffer>> blocks_;  // [num_spaces]; null: it has no state
+  std::vector<std::unique_ptr<PinnedMemory>> pinned_;
+  std::vector<int64_t> held_bytes_;
+  std::atomic<bool> is_taken_{false};
+};
+
+}  // namespace heteroplace::exec
