@@ -326,7 +326,7 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         State(name, own, lowered.initial.get(name)) for name, own in lowered.state.items()
     )
     program = lowered.program
-    kept = tuple(
+    replaced_by = tuple(
         (program.inputs[input_][0], program.outputs[output][0])
         for input_, output in program.kept_states
     )
@@ -341,5 +341,5 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         ports[1],
         lowered.memory,
         state=state,
-        session_state=kept,
+        session_state=replaced_by,
     )

@@ -52,8 +52,8 @@ def with_kept_states(
         )
         values[state] = replace(values[state], memory=places.of(call).memory)
         values[result] = replace(values[result], in_place_of=state)
-    kept = tuple((inputs[position], output) for position, output in states)
-    return replace(calls, values=tuple(values), calls=tuple(new_calls), kept_states=kept)
+    replaced_by = tuple((inputs[position], output) for position, output in states)
+    return replace(calls, values=tuple(values), calls=tuple(new_calls), kept_states=replaced_by)
 
 
 def _readers(calls: KernelCalls) -> dict[int, set[int]]:
