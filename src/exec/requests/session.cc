@@ -1,6 +1,7 @@
 #include "exec/requests/session.h"
 
 #include <algorithm>
+#include <string>
 
 #include "support/error.h"
 
@@ -26,33 +27,61 @@ Session::Session(const Image* image)
   }
 }
 
-Device* Session::DeviceOf(size_t space) const {
-  return image_->DeviceOf(image_->program().spaces[space].device);
+char* Session::Block(const Space& space) const {
+  const std::vector<Space>& spaces = image_->program().spaces;
+  const auto own = std::ranges::find(spaces, space.name, &Space::name);
+  const size_t place = static_cast<size_t>(own - spaces.begin());
+  return own == spaces.end() || blocks_[place] == nullptr ? nullptr : blocks_[place]->data();
+}
+
+void Session::CheckFits(const Program& program) const {
+  if (&program == &image_->program()) return;
+  const auto states = [](const Program& of) {
+    std::vector<std::string> texts;
+    for (const KeptState& state : of.kept_states) {
+      const Port& port = of.inputs[state.input];
+      const Tensor& tensor = of.tensors[static_cast<size_t>(port.tensor)];
+      texts.push_back("'" + port.name + "': " + DescribeTensor(tensor.dtype, tensor.shape) +
+                      " in " + of.spaces[static_cast<size_t>(tensor.space)].name + " at byte " +
+                      std::to_string(tensor.place));
+    }
+    std::ranges::sort(texts);
+    return texts;
+  };
+  const std::vector<std::string> own = states(image_->program());
+  const std::vector<std::string> others = states(program);
+  for (size_t i = 0; i < std::max(own.size(), others.size()); ++i) {
+    const std::string one = i < own.size() ? own[i] : "nothing";
+    const std::string other = i < others.size() ? others[i] : "nothing";
+    if (one == other) continue;
+    throw Error(ErrorKind::kExecution, "the session keeps " + one + ", and the program " + other +
+                                           "; open a session of that program");
+  }
 }
 
 void Session::CopyFrom(const Session& other) {
   std::vector<char> bytes;
-  for (size_t s = 0; s < blocks_.size(); ++s) {
-    if (blocks_[s] == nullptr) continue;
-    const int64_t size = image_->program().spaces[s].session_bytes;
-    if (IsHost(image_->program().spaces[s].device)) {
-      DeviceOf(s)->Upload(block(s), other.block(s), size);
+  for (const Space& space : image_->program().spaces) {
+    if (space.session_bytes == 0) continue;
+    Device* device = image_->DeviceOf(space.device);
+    if (IsHost(space.device)) {
+      device->Upload(Block(space), other.Block(space), space.session_bytes);
       continue;
     }
-    bytes.resize(static_cast<size_t>(size));
-    DeviceOf(s)->Download(bytes.data(), other.block(s), size);
-    DeviceOf(s)->Upload(block(s), bytes.data(), size);
+    bytes.resize(static_cast<size_t>(space.session_bytes));
+    device->Download(bytes.data(), other.Block(space), space.session_bytes);
+    device->Upload(Block(space), bytes.data(), space.session_bytes);
   }
 }
 
 void Session::Write(const Tensor& tensor, const void* data) {
-  const size_t space = static_cast<size_t>(tensor.space);
-  DeviceOf(space)->Upload(block(space) + tensor.place, data, tensor.bytes);
+  const Space& space = SpaceOf(tensor);
+  image_->DeviceOf(space.device)->Upload(Block(space) + tensor.place, data, tensor.bytes);
 }
 
 void Session::Read(const Tensor& tensor, void* data) const {
-  const size_t space = static_cast<size_t>(tensor.space);
-  DeviceOf(space)->Download(data, block(space) + tensor.place, tensor.bytes);
+  const Space& space = SpaceOf(tensor);
+  image_->DeviceOf(space.device)->Download(data, Block(space) + tensor.place, tensor.bytes);
 }
 
 void Session::Take() {

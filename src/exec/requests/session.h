@@ -14,7 +14,8 @@ namespace heteroplace::exec {
 /*!
  * \brief A block of memory in each space that has state of sessions. One request at a time uses it.
  *
- * The executor must outlive it.
+ * The executor must outlive it. Requests of other executors may use it, too, whose programs keep
+ * the same state in the same memories.
  */
 class Session {
  public:
@@ -23,10 +24,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /*! \brief First byte of the state in a space; null: there is none. */
-  char* block(size_t space) const {
-    return blocks_[space] == nullptr ? nullptr : blocks_[space]->data();
-  }
+  /*! \brief First byte of the state in a space of a program; null: there is none. */
+  char* Block(const Space& space) const;
+  /*! \brief Refuses a program that keeps other state. \throws Error kExecution. */
+  void CheckFits(const Program& program) const;
   /*! \brief What it takes. [num_spaces] */
   const std::vector<int64_t>& held_bytes() const { return held_bytes_; }
 
@@ -42,7 +43,9 @@ class Session {
   void GiveBack() { is_taken_.store(false); }
 
  private:
-  Device* DeviceOf(size_t space) const;
+  const Space& SpaceOf(const Tensor& tensor) const {
+    return image_->program().spaces[static_cast<size_t>(tensor.space)];
+  }
 
   const Image* image_;
   std::vector<std::unique_ptr<DeviceBuffer>> blocks_;  // [num_spaces]; null: it has no state

@@ -110,6 +110,7 @@ void Slot::BindArguments() {
 void Slot::Use(std::shared_ptr<Session> session) {
   if (own_state_ == nullptr) return;
   if (session != nullptr) {
+    session->CheckFits(image_->program());
     session->Take();
     session_ = std::move(session);
   }
@@ -123,11 +124,14 @@ void Slot::LeaveSession() {
 }
 
 void Slot::BindState(const Session& state) {
-  const std::vector<Tensor>& tensors = image_->program().tensors;
+  const Program& program = image_->program();
+  std::vector<char*> blocks;
+  for (const Space& space : program.spaces) blocks.push_back(state.Block(space));
   bool is_new = false;
-  for (size_t t = 0; t < tensors.size(); ++t) {
-    if (tensors[t].storage != Storage::kSession) continue;
-    char* data = state.block(static_cast<size_t>(tensors[t].space)) + tensors[t].place;
+  for (size_t t = 0; t < program.tensors.size(); ++t) {
+    const Tensor& tensor = program.tensors[t];
+    if (tensor.storage != Storage::kSession) continue;
+    char* data = blocks[static_cast<size_t>(tensor.space)] + tensor.place;
     is_new = is_new || tensors_[t].data != data;
     tensors_[t].data = data;
   }
