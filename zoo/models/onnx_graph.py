@@ -43,8 +43,8 @@ class OnnxGraph:
         result: str = self.op("Constant", value=tensor)
         return result
 
-    def input(self, name: str, element_type: int, *shape: int) -> str:
-        """Add an input of the model."""
+    def input(self, name: str, element_type: int, *shape: int | str) -> str:
+        """Add an input of the model; a size that is free has a name."""
         self.inputs.append(helper.make_tensor_value_info(name, element_type, shape))
         return name
 
