@@ -19,6 +19,7 @@ import tvm
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.argument_checks import check_mapping, check_type
+from heteroplace.entries import load_entry
 from heteroplace.errors import FrontendError, LoweringError
 from heteroplace.files.no_file import why_no_file
 from heteroplace.frontends import (
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
     from heteroplace.option_keywords import PlaceKeywords
 
+_WITH_ENTRIES = "heteroplace.lower.program_entries:with_entries"
+"""Loaded for a model at several sizes."""
 _LOG = logging.getLogger("heteroplace")
 
 
@@ -120,14 +123,24 @@ def compile(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, npt.ArrayLike] | None = None,
     ignore_annotations: bool = False,
+    entries: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
     **options: Unpack[PlaceKeywords],
 ) -> Executable:
     """Place a model and compile it into one executable; arguments and errors as of `place`.
 
     Kernels are optimised at the level of the PassContext around the call; without one it is 3.
 
+    Parameters
+    ----------
+    entries
+        Shapes of inputs, as `input_shapes`, by the names of entries: the executable holds the model
+        at all these sizes, over one set of weights, and sessions may call any of them. The first
+        one is what `Executor.run` calls.
+
     Raises
     ------
+    LoweringError
+        Two entries keep different state.
     VerificationError
         The outputs are not those of the ONNX model; or `verify="on"` cannot be done.
 
@@ -136,6 +149,23 @@ def compile(
     >>> executable = heteroplace.compile("model.onnx")  # doctest: +SKIP
     >>> executable.export_library("model.so")  # doctest: +SKIP
     """
+    if entries is not None:
+        check_mapping("entries", entries, "shapes of inputs by the names of entries", FrontendError)
+        executables = {
+            name: compile(
+                model,
+                cluster,
+                params=params,
+                batch=batch,
+                input_shapes={**(input_shapes or {}), **shapes},
+                input_values=input_values,
+                ignore_annotations=ignore_annotations,
+                **options,
+            )
+            for name, shapes in entries.items()
+        }
+        joined: Executable = load_entry(_WITH_ENTRIES)(executables)
+        return joined
     sizes = _Sizes(batch, input_shapes, input_values)
     devices = _checked_cluster(cluster, options)
     network = _read(model, devices, params, sizes, options, ignore_annotations)

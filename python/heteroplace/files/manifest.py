@@ -51,6 +51,17 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     state: tuple[tuple[str, tuple[str, ...], Count | None], ...] = ()
     model: str = ""
     session_state: tuple[tuple[str, str], ...] = ()
+    entry: str = ""
+    entries: tuple[_EntryFile, ...] = ()
+
+
+class _EntryFile(Struct, forbid_unknown_fields=True):
+    """The JSON of an entry."""
+
+    name: str
+    code: tuple[Count, Count]
+    program: str
+    manifest: _ManifestFile
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,10 @@ class Manifest:
     session_state: tuple[tuple[str, str], ...] = ()
     """(input, output that replaces it in the next call of a session); both are among `inputs` and
     `outputs`."""
+    entry: str = ""
+    """Name of the program among the entries; "": it is the only one."""
+    entries: tuple[ProgramEntry, ...] = ()
+    """The others."""
 
     @property
     def properties(self) -> dict[str, str]:
@@ -103,7 +118,10 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """Return the JSON bytes."""
-        value = {
+        return json.dumps(self._value(), allow_nan=False).encode()
+
+    def _value(self) -> dict[str, Any]:
+        value: dict[str, Any] = {
             "format": FORMAT_VERSION,
             "tvm": self.tvm_version,
             "placement": solution_to_json(self.solution),
@@ -120,7 +138,18 @@ class Manifest:
             value["model"] = self.model_digest
         if self.session_state:
             value["session_state"] = self.session_state
-        return json.dumps(value, allow_nan=False).encode()
+        if self.entries:
+            value["entry"] = self.entry
+            value["entries"] = [
+                {
+                    "name": each.name,
+                    "code": (each.code_offset, each.code_bytes),
+                    "program": each.manifest.program_text,
+                    "manifest": each.manifest._value(),
+                }
+                for each in self.entries
+            ]
+        return value
 
     @classmethod
     def from_json(cls, data: bytes, program_text: str, source: str) -> Manifest:
@@ -141,17 +170,37 @@ class Manifest:
             file = msgspec.convert(value, _ManifestFile)
         except (KeyError, TypeError, ValueError) as err:
             raise ArtifactError(f"{source}: the manifest is damaged ({err})") from err
-        solution = solution_from_json(file.placement, source)
-        memory = tuple(MemoryUse(*parts) for parts in file.memory)
-        if len(memory) != len(solution.cluster.memories):
-            raise ArtifactError(
-                f"{source}: the manifest is damaged (it has the use of {len(memory)} memories, and "
-                f"the cluster has {len(solution.cluster.memories)})"
-            )
-        return cls(
-            *(file.tvm, program_text, solution, file.inputs, file.outputs, memory),
-            file.verification,
-            tuple(State(*parts) for parts in file.state),
-            file.model,
-            file.session_state,
+        return _manifest(file, program_text, source)
+
+
+@dataclass(frozen=True)
+class ProgramEntry:
+    """Another program in a file: the same model at other sizes, over the same weights."""
+
+    name: str
+    code_offset: int
+    """Of its library of kernels in the array of weights."""
+    code_bytes: int
+    manifest: Manifest
+
+
+def _manifest(file: _ManifestFile, program_text: str, source: str) -> Manifest:
+    solution = solution_from_json(file.placement, source)
+    memory = tuple(MemoryUse(*parts) for parts in file.memory)
+    if len(memory) != len(solution.cluster.memories):
+        raise ArtifactError(
+            f"{source}: the manifest is damaged (it has the use of {len(memory)} memories, and "
+            f"the cluster has {len(solution.cluster.memories)})"
         )
+    return Manifest(
+        *(file.tvm, program_text, solution, file.inputs, file.outputs, memory),
+        file.verification,
+        tuple(State(*parts) for parts in file.state),
+        file.model,
+        file.session_state,
+        file.entry,
+        tuple(
+            ProgramEntry(each.name, *each.code, _manifest(each.manifest, each.program, source))
+            for each in file.entries
+        ),
+    )

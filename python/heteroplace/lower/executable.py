@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -67,6 +67,8 @@ class Executable:
     """Puts the weights into one array when it is first called; executables may share them."""
     source: Source | None = None
     """The Relay module of the kernels; None: it is not known."""
+    entries: Mapping[str, Executable] = field(default_factory=dict)
+    """The same model at other sizes, over the same weights and state, by name; all but this one."""
 
     def __repr__(self) -> str:
         text: str = load_entry(_REPR)(self.solution, "Executable")
@@ -101,6 +103,12 @@ class Executable:
     def verified(self, verification: Verification) -> Executable:
         """Return the same, which says how its outputs compare with those of its model."""
         return replace(self, manifest=replace(self.manifest, verification=verification))
+
+    def with_weights_of(self, lowered: Lowered, make_blob: Callable[[], np.ndarray]) -> Executable:
+        """Return the same, whose program refers to another array of weights."""
+        text = _program_text(lowered, self.solution)
+        manifest = replace(self.manifest, program_text=text)
+        return replace(self, lowered=lowered, manifest=manifest, _make_blob=make_blob)
 
     def summary(self, max_rows: int = 40, profile: Profile | None = None) -> str:
         """Return the headline with what must be known before it is believed, devices, memories and
@@ -188,6 +196,11 @@ class Executable:
             There is no library for signatures (OpenSSL's libcrypto).
         """
         lowered, source = self.lowered, b""
+        if with_source and self.entries:
+            raise ArtifactError(
+                "with_source: a file with several entries is not placed again, so it has no Relay "
+                "module; export it without, and compile the model anew on the other machine"
+            )
         if with_source:
             lowered, source = self._with_source()
         load_entry(_WRITE_ARTIFACT)(
@@ -330,12 +343,9 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         (program.inputs[input_][0], program.outputs[output][0])
         for input_, output in program.kept_states
     )
-    plan, graph, cluster = solution.plan, solution.graph, solution.cluster
-    names = [step_name(step, graph, cluster) for step in plan.steps]
-    text = bundle_text(lowered.programs, names)
     return Manifest(
         tvm.__version__,
-        text,
+        _program_text(lowered, solution),
         solution,
         ports[0],
         ports[1],
@@ -343,3 +353,8 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         state=state,
         session_state=replaced_by,
     )
+
+
+def _program_text(lowered: Lowered, solution: Solution) -> str:
+    plan, graph, cluster = solution.plan, solution.graph, solution.cluster
+    return bundle_text(lowered.programs, [step_name(step, graph, cluster) for step in plan.steps])

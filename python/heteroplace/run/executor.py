@@ -6,14 +6,12 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError
-from heteroplace.lower.artifact import manifest_of
-from heteroplace.lower.executable import Executable
 from heteroplace.machine.usage import Usage
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.timeline import Timeline
@@ -23,9 +21,10 @@ from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.run.arrays import Array
 from heteroplace.run.call_trace import Trace
+from heteroplace.run.loaded_program import SessionEntry
 from heteroplace.run.manifest_check import check_manifest
 from heteroplace.run.measured_timeline import timed_timeline
-from heteroplace.run.missing_devices import check_devices_exist
+from heteroplace.run.program_source import ProgramSource, Runnable
 from heteroplace.run.routed_program import RoutedProgram
 from heteroplace.run.state import ProgramState
 from heteroplace.tvm_bridge import library_path
@@ -43,7 +42,6 @@ _WRITE_REPORT = "heteroplace.solve.solve_report:write_report"
 _SESSION = "heteroplace.run.sessions:Session"
 """Loaded for a program with state."""
 _LOG = logging.getLogger("heteroplace")
-_Runnable = Executable | CompiledFile | str | os.PathLike[str]
 
 
 class Executor(RoutedProgram):
@@ -82,7 +80,7 @@ class Executor(RoutedProgram):
 
     def __init__(
         self,
-        source: _Runnable,
+        source: Runnable | ProgramSource,
         *,
         max_in_flight: int = 1,
         helping: bool | None = None,
@@ -91,37 +89,33 @@ class Executor(RoutedProgram):
         replanned: str = "",
     ) -> None:
         libtvm = str(library_path())
-        if isinstance(source, Executable):
-            manifest, text, blob = source.manifest, source.manifest.program_text, source.blob
-            check_devices_exist(manifest.solution)
-            sealed = source.library.sealed()
-            code: CompiledFile | SealedCode = sealed
-            path = sealed.path
-        else:
-            file = source if isinstance(source, CompiledFile) else CompiledFile(source)
-            manifest = manifest_of(file)
-            check_devices_exist(manifest.solution, file.missing(libtvm))
-            file.load(libtvm)
-            code, path, text, blob = file, file.code_path, file.program_text, file.weights
+        loaded = source
+        if not isinstance(source, ProgramSource):
+            loaded = ProgramSource.of(source, libtvm)
+        assert isinstance(loaded, ProgramSource)
+        manifest = loaded.manifest
+        options: dict[str, Any] = {
+            "max_in_flight": max_in_flight,
+            "helping": helping,
+            "cuda_graphs": cuda_graphs,
+            "cuda_words": cuda_words,
+        }
         native = NativeExecutor(
-            libtvm,
-            path,
-            text,
-            blob=blob,
-            max_in_flight=max_in_flight,
-            helping=helping,
-            cuda_graphs=cuda_graphs,
-            cuda_words=cuda_words,
+            libtvm, loaded.code_path, manifest.program_text, blob=loaded.blob, **options
         )
-        check_manifest(native, manifest, _where(source))
+        check_manifest(native, manifest, loaded.where)
         self._states = ProgramState(native, manifest.state)
         super().__init__(native, self._states.ports)
-        self._states.begin(blob)
-        # Loaders know the code by its path, which is another's as soon as the code is gone.
-        self._code: CompiledFile | SealedCode | None = code
+        self._states.begin(loaded.blob)
+        self._code: CompiledFile | SealedCode | None = loaded.code
         self._manifest = manifest
         self._replanned = replanned
-        origin = "memory" if isinstance(source, Executable) else _where(source)
+        self._entries: dict[str, Executor] = {}
+        if not isinstance(source, ProgramSource):
+            self._entries = {
+                name: Executor(entry, **options) for name, entry in loaded.entries(source)
+            }
+        origin = "memory" if loaded.is_in_memory else loaded.where
         _LOG.info("loaded from %s: queues %s", origin, ", ".join(native.queues))
 
     def __enter__(self) -> Self:
@@ -171,6 +165,8 @@ class Executor(RoutedProgram):
         Calls at work end as usual, then all is free. Later calls raise ExecutionError; plan and
         ports stay readable. Of several ranks it ends the job on all of them.
         """
+        for entry in self._entries.values():
+            entry.close()
         super().close()
         self._states.close()
         self._code = None
@@ -198,6 +194,15 @@ class Executor(RoutedProgram):
         return self._states.read(name)
 
     @property
+    def entries(self) -> Mapping[str, Executor]:
+        """The programs of the file by name, this one first; empty: it has one without a name.
+
+        They are one model at several sizes, and share weights and sessions.
+        """
+        own = {self._manifest.entry: self} if self._manifest.entry else {}
+        return {**own, **self._entries}
+
+    @property
     def session_state(self) -> tuple[tuple[str, str], ...]:
         """(input, output that replaces it) of all state that sessions keep; empty: there is
         none."""
@@ -221,9 +226,13 @@ class Executor(RoutedProgram):
                 "the program has no state that sessions keep; compile it with state='auto', or "
                 "with state={'input': 'output that replaces it'}"
             )
-        ports = (self.inputs, self.outputs)
-        run, state = self.run_session, self._native.session()
-        session: Session = load_entry(_SESSION)(run, state, ports, self.session_state, initial)
+        entries = [
+            SessionEntry(name, entry.run_session, entry.inputs, entry.outputs)
+            for name, entry in (self.entries or {"": self}).items()
+        ]
+        session: Session = load_entry(_SESSION)(
+            entries, self._native.session(), self.session_state, initial
+        )
         return session
 
     @property
@@ -345,10 +354,3 @@ class Executor(RoutedProgram):
         Below 100 ns the cores are near neighbours; a shared machine's are not always.
         """
         return self._native.core_to_core_ns()
-
-
-def _where(source: _Runnable) -> str:
-    """Return what messages call the source of an executor."""
-    if isinstance(source, Executable):
-        return "the executable"
-    return source.path if isinstance(source, CompiledFile) else os.fspath(source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,6 +31,29 @@ class SessionCall(NamedTuple):
     inputs: InputPorts
     outputs: Ports
     state: NativeSession
+
+
+class RunSession(Protocol):
+    """`LoadedProgram.run_session`."""
+
+    def __call__(
+        self,
+        session: SessionCall,
+        inputs: Mapping[str, Array],
+        out: Sequence[np.ndarray | None] | None,
+        timeout_s: float | None,
+    ) -> list[np.ndarray]: ...
+
+
+class SessionEntry(NamedTuple):
+    """A program that a session may call."""
+
+    name: str
+    """"": the only one."""
+    run: RunSession
+    inputs: Ports
+    """State among them."""
+    outputs: Ports
 
 
 class LoadedProgram:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,23 +13,11 @@ from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Session as NativeSession
 from heteroplace.run.array_files import read_arrays, write_arrays
 from heteroplace.run.arrays import Array, InputPorts, Ports, exchanged_dtype, merged_inputs
-from heteroplace.run.loaded_program import SessionCall
+from heteroplace.run.loaded_program import RunSession, SessionCall, SessionEntry
 from heteroplace.terminal import listed
 
 _PREFIX = "state:"
 """Before the names of arrays in a file of a session."""
-
-
-class _Run(Protocol):
-    """`Executor.run_session`."""
-
-    def __call__(
-        self,
-        session: SessionCall,
-        inputs: Mapping[str, Array],
-        out: Sequence[np.ndarray | None] | None,
-        timeout_s: float | None,
-    ) -> list[np.ndarray]: ...
 
 
 class Session:
@@ -44,21 +32,20 @@ class Session:
 
     def __init__(
         self,
-        run: _Run,
+        entries: Sequence[SessionEntry],
         state: NativeSession,
-        ports: tuple[Ports, Ports],
         pairs: Sequence[tuple[str, str]],
         initial: Mapping[str, Array] | None,
     ) -> None:
-        inputs, outputs = ports
-        replaced, replacing = {name for name, _ in pairs}, {output for _, output in pairs}
-        self._run, self._native, self._ports, self._pairs = run, state, ports, pairs
-        self._state_inputs = tuple(port for port in inputs if port[0] in replaced)
-        self.inputs = tuple(port for port in inputs if port[0] not in replaced)
-        """Name, shape and dtype of every input that is no state."""
-        self.outputs = tuple(port for port in outputs if port[0] not in replacing)
-        """Name, shape and dtype of every output that is no state."""
-        self._call = SessionCall(InputPorts(self.inputs), self.outputs, state)
+        self._entries, self._native, self._pairs = entries, state, pairs
+        replaced = {name for name, _ in pairs}
+        self._state_inputs = tuple(port for port in entries[0].inputs if port[0] in replaced)
+        self._programs = {entry.name: _Program.of(entry, state, pairs) for entry in entries}
+        first = self._programs[entries[0].name]
+        self.inputs = first.inputs
+        """Name, shape and dtype of every input that is no state; of the first entry."""
+        self.outputs = first.outputs
+        """Name, shape and dtype of every output that is no state; of the first entry."""
         self.num_calls = 0
         """How many calls have succeeded since the session began, or was reset or loaded."""
         self._initial = {
@@ -90,6 +77,7 @@ class Session:
         *,
         out: Sequence[np.ndarray | None] | None = None,
         timeout_s: float | None = None,
+        entry: str | None = None,
         **named: Array,
     ) -> list[np.ndarray]:
         """Run the network once, from the state of the last call; return the outputs.
@@ -97,8 +85,11 @@ class Session:
         Parameters
         ----------
         inputs, named, out, timeout_s
-            As of `Executor.run`, for `inputs` and `outputs` of the session. All inputs are needed:
+            As of `Executor.run`, for inputs and outputs that are no state. All inputs are needed:
             none keeps the value that another session has given it.
+        entry
+            Which program of the file runs; None: the one whose inputs have these shapes, else the
+            first.
 
         Raises
         ------
@@ -107,13 +98,14 @@ class Session:
             at work.
         """
         given = merged_inputs(inputs, named)
-        self._check_inputs(given)
+        program = self._program(entry, given)
+        self._check_inputs(given, program)
         if not self._lock.acquire(blocking=False):
             raise ExecutionError(
                 "the session is in use by another call; wait for its end, or fork the session"
             )
         try:
-            outputs = self._run(self._call, given, out, timeout_s)
+            outputs = program.run(program.call, given, out, timeout_s)
             self.num_calls += 1
         finally:
             self._lock.release()
@@ -128,7 +120,7 @@ class Session:
         """Return another session that goes on from the same state."""
         with self._lock:
             state = self._native.fork()
-            other = Session(self._run, state, self._ports, self._pairs, None)
+            other = Session(self._entries, state, self._pairs, None)
             other._initial = self._initial
             other.num_calls = self.num_calls
         return other
@@ -182,7 +174,19 @@ class Session:
         except ExecutionError as err:
             raise ExecutionError(f"{source}: {err}") from err
 
-    def _check_inputs(self, given: Mapping[str, Array]) -> None:
+    def _program(self, entry: str | None, given: Mapping[str, Array]) -> _Program:
+        if entry is not None and entry not in self._programs:
+            names = listed(name for name in self._programs if name)
+            raise ExecutionError(f"there is no entry {entry!r}; the file has {names or 'none'}")
+        if entry is not None or len(self._programs) == 1:
+            return self._programs[self._entries[0].name if entry is None else entry]
+        shapes = {name: tuple(getattr(array, "shape", ())) for name, array in given.items()}
+        for program in self._programs.values():
+            if shapes == {name: shape for name, shape, _ in program.inputs}:
+                return program
+        return self._programs[self._entries[0].name]
+
+    def _check_inputs(self, given: Mapping[str, Array], program: _Program) -> None:
         replaced = {name for name, _, _ in self._state_inputs}
         state = [name for name in given if name in replaced]
         if state:
@@ -190,10 +194,29 @@ class Session:
                 f"{', '.join(map(repr, state))} is state, which the session keeps; leave it out, "
                 "or begin with executor.session(initial={...})"
             )
-        names = [name for name, _, _ in self.inputs]
+        names = [name for name, _, _ in program.inputs]
         missing = [name for name in names if name not in given]
         if missing:
             raise ExecutionError(
                 f"inputs {listed(map(repr, missing))} are missing; a call of a session needs all "
                 f"of {listed(map(repr, names))}"
             )
+
+
+class _Program(NamedTuple):
+    """A program as a session calls it."""
+
+    run: RunSession
+    inputs: Ports
+    outputs: Ports
+    call: SessionCall
+
+    @classmethod
+    def of(
+        cls, entry: SessionEntry, state: NativeSession, pairs: Sequence[tuple[str, str]]
+    ) -> _Program:
+        """Leave state out of inputs and outputs."""
+        replaced, replacing = {name for name, _ in pairs}, {output for _, output in pairs}
+        inputs = tuple(port for port in entry.inputs if port[0] not in replaced)
+        outputs = tuple(port for port in entry.outputs if port[0] not in replacing)
+        return cls(entry.run, inputs, outputs, SessionCall(InputPorts(inputs), outputs, state))

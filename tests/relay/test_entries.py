@@ -1,0 +1,141 @@
+"""One executable that has a model at several sizes, over the same weights and state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx_models import make_model, node
+from relay_models import cpu_cluster, random_costs
+
+import heteroplace as hp
+from heteroplace.errors import ArtifactError, ExecutionError, LoweringError
+from heteroplace.lower.artifact import load_manifest
+
+pytestmark = pytest.mark.relay
+
+SIZES = {"one": {"x": (1, 64)}, "many": {"x": (4, 64)}}
+
+
+def running_mean(rows: str | int = "n") -> onnx.ModelProto:
+    """y = relu(x W - h), hn = h / 2 + mean of the rows of x W."""
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype("float32") / 8
+    nodes = [
+        node("MatMul", "x w", "p"),
+        node("Sub", "p h", "d"),
+        node("Relu", "d", "y"),
+        node("ReduceMean", "p", "m", axes=[0], keepdims=1),
+        node("Mul", "h half", "a"),
+        node("Add", "a m", "hn"),
+    ]
+    constants = {"w": weights, "half": np.float32(0.5)}
+    return make_model(nodes, {"x": [rows, 64], "h": [1, 64]}, ["y", "hn"], constants)
+
+
+class Expected:
+    """The same in numpy."""
+
+    def __init__(self) -> None:
+        (self.weights,) = (
+            onnx.numpy_helper.to_array(each)
+            for each in running_mean().graph.initializer
+            if each.name == "w"
+        )
+        self.h = np.zeros((1, 64), "float32")
+
+    def run(self, x: np.ndarray) -> np.ndarray:
+        """Return y."""
+        product = x @ self.weights
+        y = np.maximum(product - self.h, 0)
+        self.h = self.h / 2 + product.mean(0, keepdims=True)
+        return y
+
+
+def compiled(**options: object) -> hp.Executable:
+    return hp.compile(
+        running_mean(),
+        cpu_cluster(),
+        costs=random_costs,
+        solver="heft",
+        state={"h": "hn"},
+        entries=SIZES,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def rows(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, 64)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def executable() -> hp.Executable:
+    return compiled()
+
+
+def check_runs(executor: hp.Executor) -> None:
+    """A session goes on through both entries."""
+    assert list(executor.entries) == ["one", "many"]
+    session, expected = executor.session(), Expected()
+    for seed, count in enumerate([1, 4, 4, 1, 1, 4]):
+        x = rows(count, seed)
+        (y,) = session.run(x=x)
+        np.testing.assert_allclose(y, expected.run(x), rtol=1e-4, atol=1e-5)
+    x = rows(4, 9)
+    (y,) = session.run(x=x, entry="many")
+    np.testing.assert_allclose(y, expected.run(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_session_goes_on_through_all_entries(executable: hp.Executable) -> None:
+    with hp.Executor(executable) as executor:
+        check_runs(executor)
+
+
+def test_a_file_has_all_entries(executable: hp.Executable, tmp_path: Path) -> None:
+    executable.export_library(tmp_path / "model.so")
+    manifest = load_manifest(tmp_path / "model.so")
+    assert manifest.entry == "one"
+    (many,) = manifest.entries
+    assert (many.name, many.manifest.inputs[0][1]) == ("many", (4, 64))
+    with hp.load(tmp_path / "model.so") as executor:
+        check_runs(executor)
+        many_rows = executor.entries["many"]
+        y, _ = many_rows.run(x=rows(4, 0), h=np.zeros((1, 64), "float32"))
+        np.testing.assert_allclose(y, Expected().run(rows(4, 0)), rtol=1e-4, atol=1e-5)
+
+
+def test_equal_weights_lie_in_the_file_once(executable: hp.Executable) -> None:
+    programs = [executable, *executable.entries.values()]
+    assert len({id(each.blob) for each in programs}) == 1
+
+
+def test_a_wrong_entry_is_refused(executable: hp.Executable) -> None:
+    with hp.Executor(executable) as executor:
+        session = executor.session()
+        with pytest.raises(ExecutionError, match="no entry 'few'; the file has one, many"):
+            session.run(x=rows(1, 0), entry="few")
+        with pytest.raises(ExecutionError, match=r"input 'x': expected float32 \(1, 64\)"):
+            session.run(x=rows(3, 0))
+
+
+def test_entries_with_other_state_are_refused() -> None:
+    model = make_model(
+        [node("Add", "x h", "y"), node("Mul", "h h", "hn")],
+        {"x": ["n", 8], "h": ["n", 8]},
+        ["y", "hn"],
+    )
+    with pytest.raises(LoweringError, match=r"state 'h' is float32 \[1, 8\] in memory"):
+        hp.compile(
+            model,
+            cpu_cluster(),
+            costs=random_costs,
+            solver="heft",
+            state="auto",
+            entries={"a": {"x": (1, 8), "h": (1, 8)}, "b": {"x": (2, 8), "h": (2, 8)}},
+        )
+
+
+def test_several_entries_have_no_relay_module(executable: hp.Executable, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="several entries"):
+        executable.export_library(tmp_path / "model.so", with_source=True)
