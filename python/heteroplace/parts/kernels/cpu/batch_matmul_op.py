@@ -19,7 +19,7 @@ import tvm
 from tvm import relay, te, tir
 
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
-from heteroplace.parts.kernels.cpu.llvm_text import transpose_text
+from heteroplace.relay.llvm_text import transpose_text
 from heteroplace.parts.kernels.cpu.product_tiles import (
     TiledProduct,
     item_bytes_of,

@@ -2,7 +2,7 @@
 
 TVM calls the C library for each element, though the loop around is one over vectors. Here they are
 functions in LLVM's text that are put into their callers, without a branch and for as many lanes as
-a vector has (`llvm_text.py`):
+a vector has (`relay/llvm_text.py`):
 
     exp(x)      2^n * p(x - n ln 2), n = round(x / ln 2), in two factors so that neither overflows
     tanh(x)     x p(x^2) / q(x^2), of x within +-9
@@ -33,7 +33,7 @@ import numpy as np
 import tvm
 from tvm import tir
 
-from heteroplace.parts.kernels.cpu.llvm_text import LlvmFunction, Name
+from heteroplace.relay.llvm_text import LlvmFunction, Name
 from heteroplace.tir.lowered_functions import with_functions
 
 _TYPE = "float32"

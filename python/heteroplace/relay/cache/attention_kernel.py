@@ -1,0 +1,404 @@
+"""Queries, keys, values and the number of past tokens -> attention: the kernel for CPUs of `op.py`.
+
+A call is cut into tasks, which cores share: some queries of all heads of a group, and a part of the
+keys that they see. A task goes over blocks of keys. It transposes a block once, and multiplies it by
+tiles of rows, a row being one query of one head. All sums of a tile are in registers:
+
+    for each block of keys, for each tile of rows:
+        scores = queries keys^T            most' = max(most, scores)
+        shares = exp(scores - most')       f = exp(most - most')
+        sum = f sum + shares               total = f total + shares values
+    result = total / sum
+
+Only keys that some query sees are read. Parts of keys are put together at the end.
+Source: Dao et al., "FlashAttention" (arXiv:2205.14135); T. Dao et al., "Flash-Decoding".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+from tvm import te, tir
+
+from heteroplace.relay.llvm_text import transpose_text
+from heteroplace.relay.targets import float_lanes
+
+_FLOAT = "float32"
+_LOWEST = float(np.finfo(_FLOAT).min)
+_LEAST_SUM = 1e-37
+"""The sum of a row that sees keys is 1 or more."""
+_BLOCK = 64
+"""Keys that are transposed at once: with 128 numbers each, 32 KiB."""
+_MOST_ROWS = 6
+"""Of a tile: with `_VECTORS` of sums each, and what is multiplied, they fill the registers."""
+_VECTORS = {16: 4}
+"""Of a row of a tile, by lanes, else 2: there are 32 registers of 16 lanes, and 16 of others."""
+_TASK_ROWS = 64
+"""About as many rows of a task share what is transposed."""
+_MIN_TASKS = 16
+
+
+class AttentionOptions(NamedTuple):
+    """Attributes of the op."""
+
+    scale: float
+    """Of products of queries and keys."""
+    window: int = -1
+    """How many of the last keys a query sees; -1: all."""
+    softcap: float = 0.0
+    """Scores are within it, by tanh; 0: they are as they are."""
+
+
+def cached_attention_kernel(tensors: Sequence[te.Tensor], options: AttentionOptions) -> te.Tensor:
+    """Return the result, [batch, heads, length, size]; see `op.py` for the tensors."""
+    lanes = float_lanes(tvm.target.Target.current())
+
+    def body(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
+        return _Kernel([*ins, *outs], options, lanes).statement()
+
+    shape = tensors[0].shape
+    return te.extern([shape], list(tensors), body, name="cached_attention", dtype=_FLOAT)
+
+
+class _Task(NamedTuple):
+    """What one task computes."""
+
+    number: Any
+    sequence: Any
+    group: Any
+    query: Any
+    """The first one."""
+    past: Any
+    begin: Any
+    end: Any
+    """Of its keys."""
+
+
+class _Block(NamedTuple):
+    """Keys of a task."""
+
+    start: Any
+    count: Any
+
+
+class _Kernel:
+    """What makes the statement of one call."""
+
+    def __init__(
+        self, buffers: Sequence[tir.Buffer], options: AttentionOptions, lanes: int
+    ) -> None:
+        self.builder = tir.ir_builder.create()
+        self.queries, self.keys, self.values, self.past, self.result = buffers
+        self.options, self.lanes = options, lanes
+        self.batch, heads, self.length, self.size = map(int, self.queries.shape)
+        _, self.groups, self.capacity, _ = map(int, self.keys.shape)
+        self.heads, self.share = heads, heads // self.groups
+        blocks = min(self.length, -(-self.length * self.share // _TASK_ROWS))
+        self.task_queries = -(-self.length // blocks)
+        self.blocks = -(-self.length // self.task_queries)
+        self.task_rows = self.task_queries * self.share
+        self.tiles = -(-self.task_rows // _MOST_ROWS)
+        self.tile_rows = -(-self.task_rows // self.tiles)
+        whole = self.batch * self.groups * self.blocks
+        self.parts = max(1, min(-(-_MIN_TASKS // whole), self.capacity // _BLOCK))
+        self.tasks = whole * self.parts
+        self.vectors = _VECTORS.get(lanes, 2)
+        self.width = math.gcd(self.size, lanes)
+        """Of vectors of queries and values."""
+
+    def statement(self) -> tir.Stmt:
+        """Return the statement."""
+        name = f"heteroplace_transpose_keys_{self.lanes}"
+        text = tir.StringImm(transpose_text(name, "float", self.lanes))
+        self.builder.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", text)
+        if self.parts > 1:
+            self.part_totals = self._buffer("part_totals", self.tasks, self.task_rows, self.size)
+            self.part_most = self._buffer("part_most", self.tasks, self.task_rows)
+            self.part_sums = self._buffer("part_sums", self.tasks, self.task_rows)
+        with self.builder.for_range(0, self.tasks, "task", kind="parallel") as number:
+            self._task(self._task_of(number), name)
+        if self.parts > 1:
+            self._join()
+        return self.builder.get()
+
+    def _task_of(self, number: Any) -> _Task:
+        let = self.builder.let
+        whole, part = tir.indexdiv(number, self.parts), tir.indexmod(number, self.parts)
+        group = tir.indexdiv(whole, self.blocks)
+        sequence = let("sequence", tir.indexdiv(group, self.groups))
+        query = let("query", tir.indexmod(whole, self.blocks) * self.task_queries)
+        stored = self.past.vload([sequence])
+        past = let("past", tir.max(tir.min(stored, self.capacity), -self.length))
+        last = past + tir.min(query + self.task_queries, self.length)
+        end = let("end", tir.max(tir.min(last, self.capacity), 0))
+        first: Any = tir.const(0, "int32")
+        if self.options.window >= 0:
+            first = tir.min(tir.max(past + query - self.options.window + 1, 0), end)
+        first = let("first", first)
+        step = self.parts * self.lanes
+        keys = let("keys", tir.indexdiv(end - first + step - 1, step) * self.lanes)
+        begin = let("begin", tir.min(first + part * keys, end))
+        group = let("group", tir.indexmod(group, self.groups))
+        return _Task(number, sequence, group, query, past, begin, tir.min(begin + keys, end))
+
+    def _task(self, task: _Task, transpose: str) -> None:
+        rows, builder = self.tiles * self.tile_rows, self.builder
+        depth = -(-self.size // self.lanes) * self.lanes
+        self.scaled = self._buffer("scaled", rows, self.size)
+        self.totals = self._buffer("totals", rows, self.size)
+        self.sums = self._buffer("sums", rows, self.lanes)
+        self.most = self._buffer("most", rows)
+        self.turned = self._buffer("turned", depth, _BLOCK)
+        self.shares = self._buffer("shares", self.tile_rows, _BLOCK)
+        self.factors = self._buffer("factors", self.tile_rows)
+        with builder.for_range(0, rows, "row") as row:
+            self._begin_row(task, row)
+        num_blocks = tir.indexdiv(task.end - task.begin + _BLOCK - 1, _BLOCK)
+        with builder.for_range(0, num_blocks, "block") as number:
+            start = builder.let("start", task.begin + number * _BLOCK)
+            block = _Block(start, builder.let("count", tir.min(task.end - start, _BLOCK)))
+            self._transpose(task, block, transpose)
+            with builder.for_range(0, self.tiles, "tile") as tile:
+                self._scores(tile)
+                with builder.for_range(0, self.tile_rows, "row") as row:
+                    self._soften(task, block, tile, row)
+                self._each_width(lambda at, count: self._add_values(task, block, tile, at, count))
+        with builder.for_range(0, self.task_rows, "row") as row:
+            self._end_row(task, row)
+
+    def _begin_row(self, task: _Task, row: Any) -> None:
+        """Scale the queries of a row; its total is 0."""
+        query = tir.min(task.query + tir.indexdiv(row, self.share), self.length - 1)
+        head = tir.min(task.group * self.share + tir.indexmod(row, self.share), self.heads - 1)
+        scale = self._all(tir.const(self.options.scale, _FLOAT), self.width)
+        with self.builder.for_range(0, self.size // self.width, "vector") as vector:
+            at = vector * self.width
+            value = self._load(self.queries, task.sequence, head, query, at)
+            self._store(self.scaled, value * scale, row, at)
+            self._store(self.totals, self._all(tir.const(0, _FLOAT), self.width), row, at)
+        self._store(self.sums, self._all(tir.const(0, _FLOAT), self.lanes), row, 0)
+        self._store(self.most, tir.const(_LOWEST, _FLOAT), row)
+
+    def _transpose(self, task: _Task, block: _Block, name: str) -> None:
+        lanes = self.lanes
+        squares = tir.indexdiv(block.count + lanes - 1, lanes)
+        row = (task.sequence * self.groups + task.group) * self.capacity + block.start
+        with (
+            self.builder.for_range(0, squares, "square") as square,
+            self.builder.for_range(0, -(-self.size // lanes), "slice") as piece,
+        ):
+            offset = (row + square * lanes) * self.size + piece * lanes
+            self.builder.emit(
+                tir.call_extern(
+                    "int32",
+                    name,
+                    self.turned.access_ptr("w", offset=piece * lanes * _BLOCK + square * lanes),
+                    tir.const(_BLOCK, "int64"),
+                    self.keys.access_ptr("r", offset=offset),
+                    tir.const(self.size, "int64"),
+                    tir.min(block.count - square * lanes, lanes),
+                    tir.min(self.size - piece * lanes, lanes),
+                )
+            )
+
+    def _scores(self, tile: Any) -> None:
+        """Multiply the rows of a tile by a block of keys."""
+        wide = self.vectors * self.lanes
+        with self.builder.for_range(0, _BLOCK // wide, "some") as some:
+            sums = self._buffer("scores", self.tile_rows * wide, scope="local")
+            places = [(m, v) for m in range(self.tile_rows) for v in range(self.vectors)]
+            for m, v in places:
+                zero = self._all(tir.const(0, _FLOAT), self.lanes)
+                self._store(sums, zero, m * wide + v * self.lanes)
+
+            def left(m: int, depth: Any) -> Any:
+                return self.scaled.vload([tile * self.tile_rows + m, depth])
+
+            def right(v: int, depth: Any) -> Any:
+                return self._load(self.turned, depth, some * wide + v * self.lanes, lanes=self.lanes)
+
+            self._multiply(sums, self.size, left, right, self.vectors, self.lanes)
+            for m, v in places:
+                value = self._load(sums, m * wide + v * self.lanes, lanes=self.lanes)
+                self._store(self.shares, value, m, some * wide + v * self.lanes)
+
+    def _multiply(
+        self,
+        sums: tir.Buffer,
+        depth: Any,
+        left: Callable[[int, Any], Any],
+        right: Callable[[int, Any], Any],
+        vectors: int,
+        lanes: int,
+    ) -> None:
+        """Add products over a depth to the sums of a tile: numbers times vectors."""
+        with self.builder.for_range(0, depth, "depth") as at:
+            rights = [self.builder.let("right", right(v, at)) for v in range(vectors)]
+            for m in range(self.tile_rows):
+                number = self.builder.let("left", self._all(left(m, at), lanes))
+                for v, each in enumerate(rights):
+                    place = (m * vectors + v) * lanes
+                    self._store(sums, self._load(sums, place, lanes=lanes) + number * each, place)
+
+    def _soften(self, task: _Task, block: _Block, tile: Any, m: Any) -> None:
+        """Make shares of the scores of a row, and note by what its total shrinks."""
+        let, lanes, options = self.builder.let, self.lanes, self.options
+        row = tile * self.tile_rows + m
+        own = task.past + task.query + tir.indexdiv(row, self.share)
+        last = let("last", self._all(tir.min(own, block.start + block.count - 1), lanes))
+        scores, seen = [], []
+        for at in range(0, _BLOCK, lanes):
+            score = self._load(self.shares, m, at, lanes=lanes)
+            if options.softcap:
+                cap = self._all(tir.const(options.softcap, _FLOAT), lanes)
+                score = tir.tanh(score / cap) * cap
+            places = tir.Ramp(block.start + at, 1, lanes)
+            is_seen = places <= last
+            if options.window >= 0:
+                is_seen = tir.And(is_seen, places > self._all(own - options.window, lanes))
+            seen.append(is_seen)
+            lowest = self._all(tir.const(_LOWEST, _FLOAT), lanes)
+            scores.append(self._held(tir.Select(is_seen, score, lowest), lanes))
+        before = self._held(self.most.vload([row]))
+        most = self._larger(before, self._across(scores, self._larger))
+        factor = self._held(tir.exp(before - most))
+        total = self._load(self.sums, row, 0, lanes=lanes) * self._all(factor, lanes)
+        for index, (score, is_seen) in enumerate(zip(scores, seen, strict=True)):
+            zero = self._all(tir.const(0, _FLOAT), lanes)
+            share = tir.Select(is_seen, tir.exp(score - self._all(most, lanes)), zero)
+            share = self._held(share, lanes)
+            self._store(self.shares, share, m, index * lanes)
+            total = total + share
+        self._store(self.sums, total, row, 0)
+        self._store(self.most, most, row)
+        self._store(self.factors, factor, m)
+
+    def _each_width(self, act: Callable[[Any, int], None]) -> None:
+        """Do something for each place in the size of values, for so many vectors from there."""
+        wide = self.vectors * self.width
+        if self.size >= wide:
+            with self.builder.for_range(0, self.size // wide, "some") as some:
+                act(some * wide, self.vectors)
+        if self.size % wide:
+            act(self.size // wide * wide, self.size % wide // self.width)
+
+    def _add_values(self, task: _Task, block: _Block, tile: Any, at: Any, vectors: int) -> None:
+        """Add the values of a block, times their shares, to the totals of a tile."""
+        width = self.width
+        sums = self._buffer("products", self.tile_rows * vectors * width, scope="local")
+        places = [(m, v) for m in range(self.tile_rows) for v in range(vectors)]
+        for m, v in places:
+            before = self._load(self.totals, tile * self.tile_rows + m, at + v * width)
+            factor = self._all(self.factors.vload([m]), width)
+            self._store(sums, before * factor, (m * vectors + v) * width)
+
+        def left(m: int, key: Any) -> Any:
+            return self.shares.vload([m, key])
+
+        def right(v: int, key: Any) -> Any:
+            place = (task.sequence, task.group, block.start + key, at + v * width)
+            return self._load(self.values, *place)
+
+        self._multiply(sums, block.count, left, right, vectors, width)
+        for m, v in places:
+            value = self._load(sums, (m * vectors + v) * width)
+            self._store(self.totals, value, tile * self.tile_rows + m, at + v * width)
+
+    def _end_row(self, task: _Task, row: Any) -> None:
+        """Store the result of a row, or its part of it."""
+        query = task.query + tir.indexdiv(row, self.share)
+        head = task.group * self.share + tir.indexmod(row, self.share)
+        total = self._across([self._load(self.sums, row, 0, lanes=self.lanes)], self._sum)
+        if self.parts > 1:
+            self._store(self.part_sums, total, task.number, row)
+            self._store(self.part_most, self.most.vload([row]), task.number, row)
+        quotient = self._held(tir.const(1, _FLOAT) / tir.max(total, _LEAST_SUM))
+        with (
+            self.builder.if_scope(query < self.length),
+            self.builder.for_range(0, self.size // self.width, "vector") as vector,
+        ):
+            at = vector * self.width
+            value = self._load(self.totals, row, at)
+            if self.parts > 1:
+                self._store(self.part_totals, value, task.number, row, at)
+            else:
+                self._store(self.result, value * self._all(quotient, self.width), task.sequence, head, query, at)
+
+    def _join(self) -> None:
+        """Put the parts of the keys together."""
+        builder = self.builder
+        with (
+            builder.for_range(0, self.batch * self.heads, "head") as row_of_heads,
+            builder.for_range(0, self.length, "query") as query,
+        ):
+            sequence = tir.indexdiv(row_of_heads, self.heads)
+            head = tir.indexmod(row_of_heads, self.heads)
+            whole = sequence * self.groups + tir.indexdiv(head, self.share)
+            whole = whole * self.blocks + tir.indexdiv(query, self.task_queries)
+            inside = tir.indexmod(query, self.task_queries)
+            row = inside * self.share + tir.indexmod(head, self.share)
+            tasks = [whole * self.parts + part for part in range(self.parts)]
+            mosts = [self._held(self.part_most.vload([task, row])) for task in tasks]
+            most = reduce(self._larger, mosts)
+            factors = [self._held(tir.exp(each - most)) for each in mosts]
+            sums = [self.part_sums.vload([task, row]) for task in tasks]
+            total = reduce(add, [f * s for f, s in zip(factors, sums, strict=True)])
+            quotient = self._held(tir.const(1, _FLOAT) / tir.max(total, _LEAST_SUM))
+            with builder.for_range(0, self.size // self.width, "vector") as vector:
+                at = vector * self.width
+                terms = [
+                    self._load(self.part_totals, task, row, at) * self._all(factor, self.width)
+                    for task, factor in zip(tasks, factors, strict=True)
+                ]
+                value = reduce(add, terms) * self._all(quotient, self.width)
+                self._store(self.result, value, sequence, head, query, at)
+
+    def _buffer(self, name: str, *shape: int, scope: str = "global") -> tir.Buffer:
+        buffer = tir.decl_buffer(shape, _FLOAT, name, scope=scope)
+        self.builder.emit(
+            lambda body: tir.Allocate(buffer.data, _FLOAT, shape, tir.const(1, "bool"), body)
+        )
+        return buffer
+
+    def _load(self, buffer: tir.Buffer, *at: Any, lanes: int | None = None) -> Any:
+        count = lanes or self.width
+        return buffer.vload(list(at), _FLOAT if count == 1 else f"{_FLOAT}x{count}")
+
+    def _store(self, buffer: tir.Buffer, value: Any, *at: Any) -> None:
+        self.builder.emit(buffer.vstore(list(at), value))
+
+    @staticmethod
+    def _all(value: Any, lanes: int) -> Any:
+        return value if lanes == 1 else tir.Broadcast(value, lanes)
+
+    def _held(self, value: Any, lanes: int = 1) -> Any:
+        """Return a value that is computed once.
+
+        It has no name: TVM's simplifier puts what a name stands for wherever it is read.
+        """
+        buffer = self._buffer("held", lanes, scope="local")
+        self._store(buffer, value, 0)
+        return self._load(buffer, 0, lanes=lanes)
+
+    def _across(self, vectors: Sequence[Any], together: Callable[[Any, Any, int], Any]) -> Any:
+        """Return what all lanes of some vectors make together."""
+        lanes = self.lanes
+        value = reduce(lambda one, other: together(one, other, lanes), vectors)
+        while lanes > 1:
+            lanes //= 2
+            halves = [tir.Shuffle([value], list(range(at, at + lanes))) for at in (0, lanes)]
+            value = together(halves[0], halves[1], lanes)
+        return value
+
+    def _larger(self, one: Any, other: Any, lanes: int = 1) -> Any:
+        one, other = self._held(one, lanes), self._held(other, lanes)
+        return self._held(tir.Select(one > other, one, other), lanes)
+
+    def _sum(self, one: Any, other: Any, lanes: int = 1) -> Any:
+        return self._held(one + other, lanes)
