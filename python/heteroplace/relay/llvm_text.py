@@ -201,3 +201,79 @@ def _exchanges(held: list[str], vector: str) -> list[str]:
                 lines.append(f"  {held[row]} = shufflevector {pair}, <{lanes} x i32> <{places}>")
         distance *= 2
     return lines
+
+
+def tile_product_text(name: str, rows: int, vectors: int, lanes: int) -> str:
+    """Return a function that adds products of rows and a matrix to sums, which stay in registers.
+
+    (sums, sums stride, left, left stride, right, right stride, depth) -> 0, of floats, with strides
+    in elements and a depth of at least 1:
+
+        sums[m, x] += left[m, at] * right[at, x]    for each `at`, m < rows, x < vectors * lanes
+
+    It is not put into its callers: their own constants would take its registers.
+    """
+    vector = "float" if lanes == 1 else f"<{lanes} x float>"
+    fma = "@llvm.fmuladd." + ("f32" if lanes == 1 else f"v{lanes}f32")
+    places = [(m, v) for m in range(rows) for v in range(vectors)]
+
+    def pointer(to: str, base: str, offset: str) -> list[str]:
+        return [
+            f"  %item.{to} = getelementptr float, float* {base}, i64 {offset}",
+            f"  %at.{to} = bitcast float* %item.{to} to {vector}*",
+        ]
+
+    before, start, loop, after = [], [], [], []
+    for m in range(rows):
+        before += [f"  %{to}{m} = mul i64 {m}, %{to}_stride" for to in ("sums", "left")]
+        before.append(f"  %row{m} = getelementptr float, float* %left, i64 %left{m}")
+        loop += [
+            f"  %from{m} = getelementptr float, float* %row{m}, i64 %depth_at",
+            f"  %number{m} = load float, float* %from{m}, align 4",
+        ]
+    for v in range(vectors):
+        loop.append(f"  %column{v} = add i64 %right_row, {v * lanes}")
+        loop += pointer(f"right{v}", "%right", f"%column{v}")
+        loop.append(f"  %right{v} = load {vector}, {vector}* %at.right{v}, align 4")
+    for m in range(rows):
+        loop += _splat(f"left_vector{m}", f"%number{m}", lanes)
+    for m, v in places:
+        before.append(f"  %place{m}.{v} = add i64 %sums{m}, {v * lanes}")
+        before += pointer(f"sum{m}.{v}", "%sums", f"%place{m}.{v}")
+        before.append(f"  %first{m}.{v} = load {vector}, {vector}* %at.sum{m}.{v}, align 4")
+        start.append(
+            f"  %sum{m}.{v} = phi {vector} [ %first{m}.{v}, %entry ], [ %next{m}.{v}, %loop ]"
+        )
+        loop.append(
+            f"  %next{m}.{v} = call {vector} {fma}({vector} %left_vector{m}, {vector} %right{v}, "
+            f"{vector} %sum{m}.{v})"
+        )
+        after.append(f"  store {vector} %next{m}.{v}, {vector}* %at.sum{m}.{v}, align 4")
+    return "\n".join(
+        [
+            f"declare {vector} {fma}({vector}, {vector}, {vector})",
+            f"define linkonce_odr i32 @{name}(float* noalias %sums, i64 %sums_stride, "
+            f"float* noalias %left, i64 %left_stride, float* noalias %right, i64 %right_stride, "
+            f"i64 %depth) noinline nounwind {{",
+            *("entry:", *before, "  br label %loop", "loop:"),
+            "  %depth_at = phi i64 [ 0, %entry ], [ %depth_next, %loop ]",
+            *start,
+            "  %right_row = mul i64 %depth_at, %right_stride",
+            *loop,
+            "  %depth_next = add i64 %depth_at, 1",
+            "  %is_more = icmp slt i64 %depth_next, %depth",
+            *("  br i1 %is_more, label %loop, label %exit", "exit:", *after, "  ret i32 0", "}"),
+        ]
+    )
+
+
+def _splat(name: str, number: str, lanes: int) -> list[str]:
+    """Lines that make a vector of equal numbers."""
+    if lanes == 1:
+        return [f"  %{name} = fadd float {number}, -0.0"]
+    kind = f"<{lanes} x float>"
+    zeros = ", ".join(["i32 0"] * lanes)
+    return [
+        f"  %{name}.one = insertelement {kind} undef, float {number}, i32 0",
+        f"  %{name} = shufflevector {kind} %{name}.one, {kind} undef, <{lanes} x i32> <{zeros}>",
+    ]

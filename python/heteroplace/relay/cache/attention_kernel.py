@@ -26,7 +26,7 @@ import numpy as np
 import tvm
 from tvm import te, tir
 
-from heteroplace.relay.llvm_text import transpose_text
+from heteroplace.relay.llvm_text import tile_product_text, transpose_text
 from heteroplace.relay.targets import float_lanes
 
 _FLOAT = "float32"
@@ -80,6 +80,16 @@ class _Task(NamedTuple):
     """Of its keys."""
 
 
+class _Rows(NamedTuple):
+    """Rows of numbers in memory."""
+
+    buffer: tir.Buffer
+    offset: Any
+    """Elements before the first one."""
+    stride: int
+    """Elements from a row to the next."""
+
+
 class _Block(NamedTuple):
     """Keys of a task."""
 
@@ -111,12 +121,19 @@ class _Kernel:
         self.vectors = _VECTORS.get(lanes, 2)
         self.width = math.gcd(self.size, lanes)
         """Of vectors of queries and values."""
+        self.rest_vectors = self.size // self.width % self.vectors
 
     def statement(self) -> tir.Stmt:
         """Return the statement."""
         name = f"heteroplace_transpose_keys_{self.lanes}"
-        text = tir.StringImm(transpose_text(name, "float", self.lanes))
-        self.builder.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", text)
+        texts = [transpose_text(name, "float", self.lanes)]
+        forms = {(self.vectors, self.lanes), (self.vectors, self.width)}
+        for vectors, width in sorted(forms | {(self.rest_vectors or self.vectors, self.width)}):
+            tile = self._product_name(vectors, width)
+            texts.append(tile_product_text(tile, self.tile_rows, vectors, width))
+        for text in texts:
+            value = tir.StringImm(text)
+            self.builder.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", value)
         if self.parts > 1:
             self.part_totals = self._buffer("part_totals", self.tasks, self.task_rows, self.size)
             self.part_most = self._buffer("part_most", self.tasks, self.task_rows)
@@ -156,7 +173,6 @@ class _Kernel:
         self.most = self._buffer("most", rows)
         self.turned = self._buffer("turned", depth, _BLOCK)
         self.shares = self._buffer("shares", self.tile_rows, _BLOCK)
-        self.factors = self._buffer("factors", self.tile_rows)
         with builder.for_range(0, rows, "row") as row:
             self._begin_row(task, row)
         num_blocks = tir.indexdiv(task.end - task.begin + _BLOCK - 1, _BLOCK)
@@ -168,7 +184,7 @@ class _Kernel:
                 self._scores(tile)
                 with builder.for_range(0, self.tile_rows, "row") as row:
                     self._soften(task, block, tile, row)
-                self._each_width(lambda at, count: self._add_values(task, block, tile, at, count))
+                self._add_values(task, block, tile)
         with builder.for_range(0, self.task_rows, "row") as row:
             self._end_row(task, row)
 
@@ -209,42 +225,31 @@ class _Kernel:
 
     def _scores(self, tile: Any) -> None:
         """Multiply the rows of a tile by a block of keys."""
-        wide = self.vectors * self.lanes
+        wide, zero = self.vectors * self.lanes, self._all(tir.const(0, _FLOAT), self.lanes)
+        with (
+            self.builder.for_range(0, self.tile_rows, "row") as row,
+            self.builder.for_range(0, _BLOCK // self.lanes, "vector") as vector,
+        ):
+            self._store(self.shares, zero, row, vector * self.lanes)
+        left = _Rows(self.scaled, tile * self.tile_rows * self.size, self.size)
         with self.builder.for_range(0, _BLOCK // wide, "some") as some:
-            sums = self._buffer("scores", self.tile_rows * wide, scope="local")
-            places = [(m, v) for m in range(self.tile_rows) for v in range(self.vectors)]
-            for m, v in places:
-                zero = self._all(tir.const(0, _FLOAT), self.lanes)
-                self._store(sums, zero, m * wide + v * self.lanes)
-
-            def left(m: int, depth: Any) -> Any:
-                return self.scaled.vload([tile * self.tile_rows + m, depth])
-
-            def right(v: int, depth: Any) -> Any:
-                return self._load(self.turned, depth, some * wide + v * self.lanes, lanes=self.lanes)
-
-            self._multiply(sums, self.size, left, right, self.vectors, self.lanes)
-            for m, v in places:
-                value = self._load(sums, m * wide + v * self.lanes, lanes=self.lanes)
-                self._store(self.shares, value, m, some * wide + v * self.lanes)
+            sums = _Rows(self.shares, some * wide, _BLOCK)
+            right = _Rows(self.turned, some * wide, _BLOCK)
+            self._multiply(sums, left, right, tir.const(self.size, "int64"), self.vectors, self.lanes)
 
     def _multiply(
-        self,
-        sums: tir.Buffer,
-        depth: Any,
-        left: Callable[[int, Any], Any],
-        right: Callable[[int, Any], Any],
-        vectors: int,
-        lanes: int,
+        self, sums: _Rows, left: _Rows, right: _Rows, depth: Any, vectors: int, lanes: int
     ) -> None:
-        """Add products over a depth to the sums of a tile: numbers times vectors."""
-        with self.builder.for_range(0, depth, "depth") as at:
-            rights = [self.builder.let("right", right(v, at)) for v in range(vectors)]
-            for m in range(self.tile_rows):
-                number = self.builder.let("left", self._all(left(m, at), lanes))
-                for v, each in enumerate(rights):
-                    place = (m * vectors + v) * lanes
-                    self._store(sums, self._load(sums, place, lanes=lanes) + number * each, place)
+        """Add products of the rows of a tile to their sums."""
+        operands: list[Any] = []
+        for each, mode in ((sums, "rw"), (left, "r"), (right, "r")):
+            stride = tir.const(each.stride, "int64")
+            operands += [each.buffer.access_ptr(mode, offset=each.offset), stride]
+        name = self._product_name(vectors, lanes)
+        self.builder.emit(tir.call_extern("int32", name, *operands, depth))
+
+    def _product_name(self, vectors: int, lanes: int) -> str:
+        return f"heteroplace_tile_{self.tile_rows}x{vectors}x{lanes}"
 
     def _soften(self, task: _Task, block: _Block, tile: Any, m: Any) -> None:
         """Make shares of the scores of a row, and note by what its total shrinks."""
@@ -252,69 +257,64 @@ class _Kernel:
         row = tile * self.tile_rows + m
         own = task.past + task.query + tir.indexdiv(row, self.share)
         last = let("last", self._all(tir.min(own, block.start + block.count - 1), lanes))
-        scores, seen = [], []
-        for at in range(0, _BLOCK, lanes):
+        highest = self._held(self._all(tir.const(_LOWEST, _FLOAT), lanes), lanes)
+
+        def is_seen(at: Any) -> Any:
+            places = tir.Ramp(block.start + at, 1, lanes)
+            first = own - options.window
+            is_before = places <= last
+            return is_before if options.window < 0 else tir.And(is_before, places > self._all(first, lanes))
+
+        with self.builder.for_range(0, _BLOCK // lanes, "vector") as vector:
+            at = vector * lanes
             score = self._load(self.shares, m, at, lanes=lanes)
             if options.softcap:
                 cap = self._all(tir.const(options.softcap, _FLOAT), lanes)
                 score = tir.tanh(score / cap) * cap
-            places = tir.Ramp(block.start + at, 1, lanes)
-            is_seen = places <= last
-            if options.window >= 0:
-                is_seen = tir.And(is_seen, places > self._all(own - options.window, lanes))
-            seen.append(is_seen)
-            lowest = self._all(tir.const(_LOWEST, _FLOAT), lanes)
-            scores.append(self._held(tir.Select(is_seen, score, lowest), lanes))
+            score = tir.Select(is_seen(at), score, self._all(tir.const(_LOWEST, _FLOAT), lanes))
+            score = self._held(score, lanes)
+            self._store(self.shares, score, m, at)
+            self._store(highest.buffer, tir.Select(score > highest, score, highest), 0)
         before = self._held(self.most.vload([row]))
-        most = self._larger(before, self._across(scores, self._larger))
+        most = self._larger(before, self._across(highest, self._larger))
         factor = self._held(tir.exp(before - most))
         total = self._load(self.sums, row, 0, lanes=lanes) * self._all(factor, lanes)
-        for index, (score, is_seen) in enumerate(zip(scores, seen, strict=True)):
-            zero = self._all(tir.const(0, _FLOAT), lanes)
-            share = tir.Select(is_seen, tir.exp(score - self._all(most, lanes)), zero)
-            share = self._held(share, lanes)
-            self._store(self.shares, share, m, index * lanes)
-            total = total + share
         self._store(self.sums, total, row, 0)
         self._store(self.most, most, row)
-        self._store(self.factors, factor, m)
+        with self.builder.for_range(0, self.size // self.width, "vector") as vector:
+            at = vector * self.width
+            value = self._load(self.totals, row, at) * self._all(factor, self.width)
+            self._store(self.totals, value, row, at)
+        with self.builder.for_range(0, _BLOCK // lanes, "vector") as vector:
+            at = vector * lanes
+            share = tir.exp(self._load(self.shares, m, at, lanes=lanes) - self._all(most, lanes))
+            share = tir.Select(is_seen(at), share, self._all(tir.const(0, _FLOAT), lanes))
+            share = self._held(share, lanes)
+            self._store(self.shares, share, m, at)
+            total = self._load(self.sums, row, 0, lanes=lanes) + share
+            self._store(self.sums, total, row, 0)
 
-    def _each_width(self, act: Callable[[Any, int], None]) -> None:
-        """Do something for each place in the size of values, for so many vectors from there."""
-        wide = self.vectors * self.width
-        if self.size >= wide:
-            with self.builder.for_range(0, self.size // wide, "some") as some:
-                act(some * wide, self.vectors)
-        if self.size % wide:
-            act(self.size // wide * wide, self.size % wide // self.width)
-
-    def _add_values(self, task: _Task, block: _Block, tile: Any, at: Any, vectors: int) -> None:
+    def _add_values(self, task: _Task, block: _Block, tile: Any) -> None:
         """Add the values of a block, times their shares, to the totals of a tile."""
-        width = self.width
-        sums = self._buffer("products", self.tile_rows * vectors * width, scope="local")
-        places = [(m, v) for m in range(self.tile_rows) for v in range(vectors)]
-        for m, v in places:
-            before = self._load(self.totals, tile * self.tile_rows + m, at + v * width)
-            factor = self._all(self.factors.vload([m]), width)
-            self._store(sums, before * factor, (m * vectors + v) * width)
+        wide = self.vectors * self.width
+        row = (task.sequence * self.groups + task.group) * self.capacity + block.start
 
-        def left(m: int, key: Any) -> Any:
-            return self.shares.vload([m, key])
+        def add_columns(at: Any, vectors: int) -> None:
+            sums = _Rows(self.totals, tile * self.tile_rows * self.size + at, self.size)
+            left = _Rows(self.shares, 0, _BLOCK)
+            right = _Rows(self.values, row * self.size + at, self.size)
+            self._multiply(sums, left, right, block.count.astype("int64"), vectors, self.width)
 
-        def right(v: int, key: Any) -> Any:
-            place = (task.sequence, task.group, block.start + key, at + v * width)
-            return self._load(self.values, *place)
-
-        self._multiply(sums, block.count, left, right, vectors, width)
-        for m, v in places:
-            value = self._load(sums, (m * vectors + v) * width)
-            self._store(self.totals, value, tile * self.tile_rows + m, at + v * width)
+        with self.builder.for_range(0, self.size // wide, "some") as some:
+            add_columns(some * wide, self.vectors)
+        if self.rest_vectors:
+            add_columns(self.size // wide * wide, self.rest_vectors)
 
     def _end_row(self, task: _Task, row: Any) -> None:
         """Store the result of a row, or its part of it."""
         query = task.query + tir.indexdiv(row, self.share)
         head = task.group * self.share + tir.indexmod(row, self.share)
-        total = self._across([self._load(self.sums, row, 0, lanes=self.lanes)], self._sum)
+        total = self._across(self._load(self.sums, row, 0, lanes=self.lanes), self._sum)
         if self.parts > 1:
             self._store(self.part_sums, total, task.number, row)
             self._store(self.part_most, self.most.vload([row]), task.number, row)
@@ -386,10 +386,9 @@ class _Kernel:
         self._store(buffer, value, 0)
         return self._load(buffer, 0, lanes=lanes)
 
-    def _across(self, vectors: Sequence[Any], together: Callable[[Any, Any, int], Any]) -> Any:
-        """Return what all lanes of some vectors make together."""
+    def _across(self, value: Any, together: Callable[[Any, Any, int], Any]) -> Any:
+        """Return what all lanes of a vector make together."""
         lanes = self.lanes
-        value = reduce(lambda one, other: together(one, other, lanes), vectors)
         while lanes > 1:
             lanes //= 2
             halves = [tir.Shuffle([value], list(range(at, at + lanes))) for at in (0, lanes)]
