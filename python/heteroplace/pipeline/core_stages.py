@@ -44,6 +44,8 @@ _IN_FLOAT32 = "heteroplace.relay.half_precision:InFloat32"
 """Loaded for modules in half precision."""
 _UNROLLED = "heteroplace.relay.recurrent.unrolled:unrolled_for"
 """Loaded for modules with recurrent layers."""
+_EXPANDED = "heteroplace.relay.cache.expanded:expanded_for"
+"""Loaded for modules with caches of fixed capacity."""
 _MEASURE_INTERFERENCE = "heteroplace.measure.measured_interference:measure_interference"
 """Loaded when costs are measured."""
 
@@ -108,7 +110,7 @@ def prepare(
     cluster
         Whose devices the annotations of `mod` name, if it has any. If these are CPUs, half
         precision is computed in float32 (`relay/half_precision.py`); if not, recurrent layers
-        are unrolled (`relay/recurrent`).
+        are unrolled (`relay/recurrent`), and caches computed as a whole (`relay/cache`).
     digest
         `Network.model_digest` where it is known.
 
@@ -137,9 +139,12 @@ def _in_float32(mod: tvm.IRModule, cluster: Cluster) -> tvm.IRModule:
 
 
 def _unrolled(mod: tvm.IRModule, cluster: Cluster) -> tvm.IRModule:
-    """Return a module whose recurrent layers are ops that all devices have kernels for."""
-    kinds = [traits_of(name).kind for name in tvm.relay.analysis.list_op_freqs(mod)]
-    return load_entry(_UNROLLED)(mod, cluster) if "recurrent" in kinds else mod
+    """Return a module whose recurrent layers and caches are ops that all devices have kernels
+    for."""
+    kinds = {traits_of(name).kind for name in tvm.relay.analysis.list_op_freqs(mod)}
+    for kind, entry in (("recurrent", _UNROLLED), ("cache", _EXPANDED)):
+        mod = load_entry(entry)(mod, cluster) if kind in kinds else mod
+    return mod
 
 
 def compile(

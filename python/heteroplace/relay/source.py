@@ -29,8 +29,11 @@ from heteroplace.relay.expressions import post_order_of_function, static_shape, 
 from heteroplace.relay.roi_align_op import ROI_ALIGN_OP, register_roi_align_op
 
 SOURCE_VERSION = 1
-_REGISTER_RECURRENT = "heteroplace.relay.recurrent.op:register_recurrent_ops"
-"""Loaded with the first recurrent layer."""
+_REGISTERED = {
+    "recurrent": "heteroplace.relay.recurrent.op:register_recurrent_ops",
+    "cache": "heteroplace.relay.cache.op:register_cache_ops",
+}
+"""What makes ops of a kind known, which is loaded with the first of them."""
 _BFLOAT16_BITS = "uint16"
 """What numpy has instead of bfloat16."""
 
@@ -222,8 +225,9 @@ def _read(rows: list[Any], output: int, read: Callable[[int, int], Weights]) -> 
 def _call(row: dict[str, Any], arguments: list[relay.Expr]) -> relay.Call:
     if row["op"] == ROI_ALIGN_OP:
         register_roi_align_op()
-    if traits_of(_text(row["op"])).kind == "recurrent":
-        load_entry(_REGISTER_RECURRENT)()
+    register = _REGISTERED.get(traits_of(_text(row["op"])).kind)
+    if register is not None:
+        load_entry(register)()
     op = tvm.ir.Op.get(_text(row["op"]))
     attrs = None
     if "attrs" in row:

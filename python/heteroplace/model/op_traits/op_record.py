@@ -22,7 +22,8 @@ class OpTraits:
     unary, leaky, arithmetic, division, power, rounding: elementwise; unary ones are finite at 0.
     product, pool, index, update: products of matrices, pools of fixed windows, places of extremes,
     and writes into a tensor.
-    recurrent: a layer over all steps of a sequence, with kernels for CPUs alone."""
+    recurrent: a layer over all steps of a sequence, with kernels for CPUs alone.
+    cache: rows of a cache, and attention over it, with kernels for CPUs alone."""
     is_relay: bool = True
     """False: an op of graphs that are written without Relay (`graph_ops.py`)."""
 
@@ -30,7 +31,7 @@ class OpTraits:
     cost: str | None = None
     """view, launch or compute: the cost function of `costs/prediction/op_costs.py`."""
     flops: str | None = None
-    """none, product or recurrent: how `relay/tasks/flops.py` counts; None: one for each element."""
+    """none, product, recurrent or attention: how `relay/tasks/flops.py` counts; None: one for each element."""
     reads: tuple[int, ...] | None = None
     """How often the TE expression reads each operand, if it reads one several times. Operands of
     conditions count for more, as TVM's simplifier takes 6 to 10 times as long for each level of

@@ -29,6 +29,8 @@ RECORDS = (
     _OP.of(
         "heteroplace_recurrent heteroplace_recurrent_bytes", kind="recurrent", flops="recurrent"
     ),
+    _OP.of("heteroplace_write_rows", kind="cache", flops="none", indices="rows"),
+    _OP.of("heteroplace_cached_attention", kind="cache", flops="attention", indices="past"),
     _CONVOLUTION.of("nn.conv1d nn.conv2d nn.conv3d", cost="compute", cells="convolution"),
     _CONVOLUTION.of("nn.conv2d_transpose", cost="compute"),
     _CONVOLUTION.of("nn.conv1d_transpose nn.conv3d_transpose"),

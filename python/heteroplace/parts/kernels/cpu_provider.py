@@ -27,7 +27,7 @@ from heteroplace.parts.kernels.rewrites.powers import Powers
 from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
 from heteroplace.parts.kernels.rewrites.whole_blocks import WholeBlocks
 from heteroplace.parts.kernels.rewrites.winograd import PlainFilters, Winograd, with_plain_sums
-from heteroplace.relay.expressions import function_pass, is_op_call, post_order
+from heteroplace.relay.expressions import function_pass, is_op_call, op_name, post_order
 from heteroplace.relay.targets import (
     OWN_KERNELS,
     float_lanes,
@@ -45,6 +45,7 @@ _FINISHES = {
     "heteroplace_quantised_matmul": f"{_CPU}.words_ahead:words_ahead",
 }
 """Rewrites of lowered kernels that have one of our ops, by its name."""
+_SOFTMAX_OPS = ("nn.softmax", "heteroplace_cached_attention")
 _BOUNDED_STEPS = f"{_REWRITES}.bounded_steps:with_bounded_steps"
 _CONV1D = f"{_REWRITES}.conv1d:without_conv1d"
 _INT8_PRODUCTS = f"{_REWRITES}.int8_products:with_int8_products"
@@ -100,7 +101,7 @@ class CpuProvider:
 
     def finish(self, functions: tvm.IRModule, function: relay.Function) -> tvm.IRModule:
         """Add vector functions, whole vectors, packed bytes, padding at ends, and prefetches."""
-        is_softmax = any(is_op_call(node, "nn.softmax") for node in post_order(function.body))
+        is_softmax = any(op_name(node) in _SOFTMAX_OPS for node in post_order(function.body))
         functions = whole_vectors(vector_math(functions, is_softmax=is_softmax))
         for name, finish in _FINISHES.items():
             if any(is_op_call(node, name) for node in post_order(function.body)):

@@ -140,6 +140,12 @@ def _of_first_axes(call: Any) -> tuple[int, int]:
     return 1, min(shape[batch : batch + count], default=1)
 
 
+def _room(call: Any) -> int:
+    """Places of a cache, the second operand's or the first's, where new rows are within it."""
+    (_, _, one, _), (_, _, other, _) = (_shape(argument) for argument in call.args[:2])
+    return abs(one - other) + 1
+
+
 _INDEXED: Mapping[str, Callable[[Any], tuple[int, int]]] = rules_by_op(
     lambda op: op.indices,
     {
@@ -147,6 +153,8 @@ _INDEXED: Mapping[str, Callable[[Any], tuple[int, int]]] = rules_by_op(
         "first_axes": _of_first_axes,
         "one_hot": lambda call: (0, int(call.attrs.depth)),
         "roi_align": lambda call: (1, _shape(call.args[0])[0]),
+        "rows": lambda call: (2, _room(call)),
+        "past": lambda call: (3, _room(call)),
         "lengths": lambda call: (1, _shape(call.args[0])[int(call.attrs.seq_axis)] + 1),
     },
 )

@@ -31,6 +31,8 @@ def call_flops(call: relay.Call) -> int:
     if counted == "recurrent":  # each row of each step meets all weights
         steps, rows, _ = static_shape(call.args[0].checked_type)
         return 2 * steps * rows * math.prod(static_shape(call.args[1].checked_type))
+    if counted == "attention":  # of a cache that is full
+        return 4 * outputs[0] * static_shape(call.args[1].checked_type)[2]
     if counted == "product":  # each element of the result is a sum of products
         data = static_shape(call.args[0].checked_type)
         weights = math.prod(static_shape(call.args[1].checked_type))

@@ -1,14 +1,19 @@
-"""TensorScatter ==> a choice, place by place, between a cache and its update.
+"""TensorScatter ==> rows written into a cache, or a choice, place by place, between it and its update.
 
 ONNX operator specification, TensorScatter.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import relay
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.converters.call import OnnxCall, const
+from heteroplace.relay.cache.op import write_rows
+
+_WRITTEN = ("float16", "float32", "float64", "int8", "uint8", "int32", "int64")
+"""Types of caches of which rows are written by an op of ours."""
 
 
 def tensor_scatter(call: OnnxCall) -> relay.Expr:
@@ -18,6 +23,10 @@ def tensor_scatter(call: OnnxCall) -> relay.Expr:
     mode = call.text("mode", "linear")
     if axis == 0 or mode not in ("linear", "circular"):
         raise FrontendError(f"axis={axis} with mode='{mode}' is not known")
+    if mode == "linear" and axis == len(shape) - 2 == 2 and call.dtype(0) in _WRITTEN:
+        zeros = const(np.zeros(shape[0]), "int32")
+        start = relay.cast(call.operand(2), "int32") if call.has(2) else zeros
+        return write_rows(call.operand(0), call.operand(1), start)
     places = relay.arange(const(size, "int32"), dtype="int32")
     offsets = relay.broadcast_to(places, [shape[0], size])
     if call.has(2):

@@ -26,6 +26,7 @@ from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
 from heteroplace.relay.expressions import post_order_of_function
 from heteroplace.relay.parameters import bound_main
 from heteroplace.relay.products import without_transposes
+from heteroplace.relay.cache.expanded import Expanded
 from heteroplace.relay.recurrent.unrolled import Unrolled
 from heteroplace.relay.shard_spans import Tag, tag_of
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
@@ -76,7 +77,7 @@ def prepared_network(
 ) -> tvm.IRModule:
     """Return what `shard_prepared` cuts into any number of lanes."""
     bound = bound_main(mod, params or {})
-    return prepare(Unrolled()(tvm.IRModule.from_expr(bound)))
+    return prepare(Expanded()(Unrolled()(tvm.IRModule.from_expr(bound))))
 
 
 def shard_prepared(

@@ -33,6 +33,7 @@ from heteroplace.parts.parallel.training.step_spans import (
     update_name,
 )
 from heteroplace.relay.expressions import leaves, post_order, rebuild, static_shape
+from heteroplace.relay.cache.expanded import Expanded
 from heteroplace.relay.recurrent.unrolled import Unrolled
 from heteroplace.relay.tasks.fold import children
 from heteroplace.relay.tasks.rebatch import rebatch
@@ -137,7 +138,7 @@ def training_step(
     >>> step = training_step(mod, params, loss="mse", optimizer=SGD(lr=0.1))
     ... # doctest: +SKIP
     """
-    main = relay.transform.InferType()(Unrolled()(mod))["main"]
+    main = relay.transform.InferType()(Expanded()(Unrolled()(mod)))["main"]
     chosen = _trainable(main, params, trainable)
     main = _named_prediction(main, params, chosen, output)
     rows = _num_rows(main.body.checked_type)

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import tvm
-from tvm import tir
-
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Variant
-from heteroplace.parts.routing.relay.row_kernels import KEPT_ROWS
-from heteroplace.tir.lowered_functions import with_functions, with_nodes
+from heteroplace.lower.rows_in_place import (
+    IN_PLACE_SUFFIX,
+    in_place_kernel,
+    is_of_cpu,
+    kept_operand,
+)
 
-_SUFFIX = "_in_place"
 _COPY = "copy"
 """`Kernel.op` of a copy."""
 
@@ -49,68 +49,25 @@ class _KeptRows:
         residual = self._residual(call.kernel)
         if residual is None:
             return call
-        symbol = self._in_place(call.kernel, KEPT_ROWS)
+        symbol = self._in_place(call.kernel)
         return replace(call, in_place=((residual, 0),), kernel_in_place=symbol)
 
     def _variant(self, variant: Variant) -> Variant:
         kernel = self._calls.kernels[variant.kernel]
-        if not variant.capacity or kernel.op != _COPY or not _is_of_cpu(kernel):
+        if not variant.capacity or kernel.op != _COPY or not is_of_cpu(kernel):
             return variant
-        return replace(variant, kernel_in_place=self._in_place(variant.kernel, None))
+        return replace(variant, kernel_in_place=self._in_place(variant.kernel, does_nothing=True))
 
     def _residual(self, symbol: str) -> int | None:
         """Which of its inputs is its residual; None: it has none, or is no kernel of a CPU."""
         if symbol not in self._residuals:
-            self._residuals[symbol] = _residual(self._calls.kernels[symbol])
+            self._residuals[symbol] = kept_operand(self._calls.kernels[symbol])
         return self._residuals[symbol]
 
-    def _in_place(self, symbol: str, key: str | None) -> str:
-        """The name of the kernel without what an attribute is around; None: without anything."""
-        name = symbol + _SUFFIX
+    def _in_place(self, symbol: str, *, does_nothing: bool = False) -> str:
+        """The name of the kernel that leaves rows where they are."""
+        name = symbol + IN_PLACE_SUFFIX
         if name not in self._kernels:
-            self._kernels[name] = _without(self._calls.kernels[symbol], key, name)
+            kernel = in_place_kernel(self._calls.kernels[symbol], does_nothing=does_nothing)
+            self._kernels[name] = kernel
         return name
-
-
-def _is_of_cpu(kernel: Kernel) -> bool:
-    return kernel.target.kind.name == "llvm" and kernel.functions is not None
-
-
-def _residual(kernel: Kernel) -> int | None:
-    if not _is_of_cpu(kernel):
-        return None
-    assert kernel.functions is not None
-    (function,) = kernel.functions.functions.values()
-    variables: list[tir.Var] = []
-
-    def visit(node: tvm.Object) -> None:
-        if isinstance(node, tir.AttrStmt) and node.attr_key == KEPT_ROWS:
-            tir.stmt_functor.post_order_visit(node.body, note)
-
-    def note(node: tvm.Object) -> None:
-        if isinstance(node, tir.BufferLoad):
-            variables.append(node.buffer.data)
-
-    tir.stmt_functor.post_order_visit(function.body, visit)
-    if not variables:
-        return None
-    data = [function.buffer_map[parameter].data for parameter in function.params]
-    (residual,) = {position for position, each in enumerate(data) if each.same_as(variables[0])}
-    return residual
-
-
-def _without(kernel: Kernel, key: str | None, symbol: str) -> Kernel:
-    assert kernel.functions is not None
-    nothing = tir.Evaluate(0)
-
-    def replacement(node: tvm.Object) -> tvm.Object | None:
-        return nothing if isinstance(node, tir.AttrStmt) and node.attr_key == key else None
-
-    if key is None:
-        functions = with_functions(kernel.functions, lambda function: function.with_body(nothing))
-    else:
-        functions = with_nodes(kernel.functions, replacement, "tir.AttrStmt")
-    (function,) = functions.functions.values()
-    named = {tvm.ir.GlobalVar(symbol): function.with_attr("global_symbol", symbol)}
-    functions = tvm.IRModule(named, attrs=kernel.functions.attrs)
-    return replace(kernel, symbol=symbol, functions=functions, function=None)

@@ -17,12 +17,11 @@ import tvm
 from tvm import te, tir
 
 from heteroplace.parts.routing.relay.router import RouterOptions
+from heteroplace.relay.cache.write_kernel import KEPT_ROWS
 
 _THREADS = 256
 """Of a block on a GPU, at most."""
 
-KEPT_ROWS = "heteroplace_kept_rows"
-"""Key of the attribute around what a combine copies from its residual."""
 
 Body = Callable[[list[Any], list[Any]], tir.Stmt]
 """(buffers that are read, buffers that are written) -> what is done."""

@@ -1,7 +1,8 @@
 """MultiHeadAttention and GroupQueryAttention of com.microsoft ==> products and a softmax.
 
 onnxruntime, contributed operators, as its kernels for CPUs compute them. Keys and values of the
-past are plain inputs, the present ones plain outputs: buffers that both share are refused.
+past are plain inputs, the present ones plain outputs: buffers that both share are refused. Where
+the past has room for the new tokens, GroupQueryAttention is two ops of ours (`relay/cache`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,16 @@ import numpy as np
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.parts.onnx.converters.call import OnnxCall, const, dtype_of, shape_of
+from heteroplace.parts.onnx.converters.call import (
+    OnnxCall,
+    const,
+    constant_value,
+    dtype_of,
+    shape_of,
+)
 from heteroplace.parts.onnx.converters.microsoft.microsoft_rotary import rotate
+from heteroplace.relay.cache.attention_kernel import AttentionOptions
+from heteroplace.relay.cache.op import cached_attention, write_rows
 
 _LOWEST = float(np.finfo("float32").min)
 _FILTER = -10000.0
@@ -194,12 +203,9 @@ def group_query_attention(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrappe
     heads, shared = int(call.number("num_heads", 0)), int(call.number("kv_num_heads", 0))
     queries, keys, values = _groups(call, heads, shared)
     batch, _, length, size = shape_of(queries)
-    ends = relay.reshape(relay.cast(call.operand(5), "int32"), [batch])
-    whole = int(call.constant(6, "total sequence length").reshape(-1)[0])
-    ends = relay.add(ends, const(1, "int32"))
-    past = relay.subtract(ends, const(length, "int32"))
-    if whole == length:  # the first call; sequences are padded on the right
-        past = relay.zeros_like(past)
+    is_cached = _is_cached(call)
+    whole = None if is_cached else _total(call)
+    past = _past(call, batch, length)
     if call.number("do_rotary", 0):
         places = _places(call, past, length)
         tables = call.operand(7), call.operand(8)
@@ -209,18 +215,28 @@ def group_query_attention(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrappe
             rotate(data, places, tables, rotary, is_interleaved=is_interleaved)
             for data in (queries, keys)
         )
+    scale = float(call.number("scale", 0.0)) or size**-0.5
+    softcap = float(call.number("softcap", 0.0))
+    window = int(call.number("local_window_size", -1))
+    if whole is None:
+        keys, values = (
+            write_rows(call.operand(operand), new, past)
+            for operand, new in ((3, keys), (4, values))
+        )
+        options = AttentionOptions(scale, window, softcap)
+        result = cached_attention(queries, keys, values, past, options)
+        return _named(call, [_together(result), keys, values])
     keys = _present(call, 3, keys, past, whole)
     values = _present(call, 4, values, past, whole)
     total = shape_of(keys)[2]
-    window = int(call.number("local_window_size", -1))
     sink = None
     if call.has(11):
         sink = call.operand(11)
     elif call.number("smooth_softmax", 0):
         sink = const(np.zeros(heads), "float32")
     scores = _Scores(
-        float(call.number("scale", 0.0)) or size**-0.5,
-        float(call.number("softcap", 0.0)),
+        scale,
+        softcap,
         _cut(call.operand(10), total) if call.has(10) else None,
         _causal(past, length, total, window),
         sink,
@@ -228,6 +244,32 @@ def group_query_attention(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrappe
     all_keys, all_values = (relay.repeat(data, heads // shared, 1) for data in (keys, values))
     result, _ = _attend(queries, all_keys, all_values, scores)
     return _named(call, [_together(result), keys, values])
+
+
+def _total(call: OnnxCall) -> int:
+    return int(call.constant(6, "total sequence length").reshape(-1)[0])
+
+
+def _is_cached(call: OnnxCall) -> bool:
+    """Tell whether keys and values are written into the past, which has room for all of them."""
+    if not (call.has(3) and call.has(4)) or call.has(10) or call.has(11):
+        return False
+    if call.number("smooth_softmax", 0) or {call.dtype(i) for i in (0, 3, 4)} != {"float32"}:
+        return False
+    is_constant = constant_value(call.operand(6), call.params) is not None
+    return not is_constant or _total(call) <= call.shape(3)[2]
+
+
+def _past(call: OnnxCall, batch: int, length: int) -> relay.Expr:
+    """Return how many tokens are before the new ones, int32[batch]."""
+    ends = relay.reshape(relay.cast(call.operand(5), "int32"), [batch])
+    past = relay.subtract(relay.add(ends, const(1, "int32")), const(length, "int32"))
+    # Of the first call there are none; its sequences are padded on the right.
+    if constant_value(call.operand(6), call.params) is not None:
+        return relay.zeros_like(past) if _total(call) == length else past
+    total = relay.reshape(relay.cast(call.operand(6), "int32"), [1])
+    is_first = relay.equal(total, const(length, "int32"))
+    return relay.where(is_first, const(0, "int32"), past)
 
 
 def _groups(call: OnnxCall, heads: int, shared: int) -> tuple[relay.Expr, relay.Expr, relay.Expr]:
