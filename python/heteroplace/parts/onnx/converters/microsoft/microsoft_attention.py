@@ -232,7 +232,7 @@ def group_query_attention(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrappe
     sink = None
     if call.has(11):
         sink = call.operand(11)
-    elif call.number("smooth_softmax", 0):
+    elif call.number("smooth_softmax", 0) == 1:  # onnxruntime writes -1 for none
         sink = const(np.zeros(heads), "float32")
     scores = _Scores(
         scale,
@@ -306,17 +306,15 @@ def _present(
     places = relay.arange(const(total, "int32"), dtype="int32")
     start = relay.reshape(past, [-1, 1])
     offset = relay.subtract(places, start)
-    is_new = relay.logical_and(
-        relay.greater_equal(offset, const(0, "int32")), relay.less(offset, const(length, "int32"))
-    )
+    is_filled = relay.less(offset, const(length, "int32"))
+    is_new = relay.logical_and(relay.greater_equal(offset, const(0, "int32")), is_filled)
     moved = relay.add(offset, const(before, "int32"))
     positions = relay.clip(relay.broadcast_to(places, [batch, total]), 0, max(before - 1, 0))
     index = relay.reshape(relay.where(is_new, moved, positions), [batch, 1, total, 1])
     joined = relay.concatenate([call.operand(operand), new], 2)
     gathered = relay.gather(joined, 2, relay.broadcast_to(index, [batch, heads, total, size]))
-    # onnxruntime's zeros, after the last one of a shorter sequence.
-    is_past = relay.less(places, const(before, "int32"))
-    is_filled = relay.reshape(relay.logical_or(is_new, is_past), [batch, 1, total, 1])
+    # onnxruntime's zeros after the last one of each sequence.
+    is_filled = relay.reshape(is_filled, [batch, 1, total, 1])
     return relay.where(is_filled, gathered, const(0, dtype_of(new)))
 
 
