@@ -29,6 +29,7 @@ from tests.document_commands import (
     parser_says,
 )
 from tests.short_measuring import short_measuring
+from tests.tiny_decoders import byte_tokenizer, onnx_decoder
 
 pytestmark = [
     pytest.mark.relay,
@@ -66,6 +67,7 @@ NOT_RUN = {
     f"{_CACHED} heteroplace heteroplace run model.onnx": _CONTAINER,
     "python -m heteroplace.tvm_wheel install": _INSTALLS,
     'pip install "heteroplace[serve]"': _INSTALLS,
+    'pip install "heteroplace[generate]"': _INSTALLS,
     "heteroplace serve model.so": _SERVES,
     "heteroplace serve scores.so": _SERVES,
     "heteroplace serve a.so best=b.so": _SERVES,
@@ -147,8 +149,8 @@ filter (float[4] x, float[4] h) => (float[4] y, float[4] hn) { hn = Add(x, h)  y
 
 
 def _write_models() -> None:
-    """A small CNN with the batch fixed or open, a layer alone, which is quick to shard, and a
-    filter with state."""
+    """A small CNN with the batch fixed or open, a layer alone, which is quick to shard, a filter
+    with state, and a decoder."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
     from onnx.parser import parse_model
@@ -178,6 +180,8 @@ def _write_models() -> None:
         opsets = [helper.make_opsetid("", 17)]
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), f"{name}.onnx")
     onnx.save(parse_model(_WITH_STATE), "state.onnx")
+    onnx.save(onnx_decoder(1), "decoder.onnx")
+    Path("tokenizer.json").write_text(byte_tokenizer())
     array = random.standard_normal((1, 3, 8, 8)).astype("float32")
     np.save("x.npy", array)
     for name in ("x", "first", "second"):
@@ -230,6 +234,8 @@ def _write_ranks() -> None:
 
 def _model_of(command: DocumentCommand) -> str:
     """The model that a command is about."""
+    if "--tokenizer" in command.words:
+        return "decoder.onnx"
     if "--state" in command.words:
         return "state.onnx"
     if "shard" in command.words or _is_about_ranks(command.page):

@@ -69,7 +69,8 @@ LAYERS = {
     "parts.parallel": (8, 9),
     "parts.routing": (8, 9),
     "parts.throughput": (8, 9),
-    "parts.serving": (9, 0),
+    "parts.text": (9, 0),
+    "parts.serving": (9, 1),
     "parts.torch": (9, 0),
     "cli": (9, 0),
     "demo": (9, 1),
@@ -111,6 +112,7 @@ LATE_IMPORTS = {
     "pynvml",
     "rich",
     "scipy",
+    "tokenizers",
     "tvm",
 }
 

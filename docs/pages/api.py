@@ -48,6 +48,7 @@ _MODULES = {
     "parts.hosts": ("machines", "messages", "mpi", "ranked_executor"),
     "parts.onnx": ("importer", "imported_model"),
     "parts.serving": ("inference_session",),
+    "parts.text": ("decoder_session", "generator", "sampling", "text_tokenizer"),
     "parts.torch": ("dynamo_backend",),
     "parts.routing.find": ("find_routers",),
     "parts.routing.relay": ("api", "cells", "decision_ops", "dense", "loops", "passes",

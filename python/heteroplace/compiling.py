@@ -18,10 +18,11 @@ import tvm
 
 import heteroplace
 from heteroplace import pipeline
-from heteroplace.argument_checks import check_mapping, check_type
+from heteroplace.argument_checks import check_mapping, check_path, check_type
 from heteroplace.entries import load_entry
 from heteroplace.errors import FrontendError, LoweringError
 from heteroplace.files.no_file import why_no_file
+from heteroplace.files.tokenizer_file import read_tokenizer
 from heteroplace.frontends import (
     Frontend,
     Imported,
@@ -124,6 +125,7 @@ def compile(
     input_values: Mapping[str, npt.ArrayLike] | None = None,
     ignore_annotations: bool = False,
     entries: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
     **options: Unpack[PlaceKeywords],
 ) -> Executable:
     """Place a model and compile it into one executable; arguments and errors as of `place`.
@@ -136,6 +138,9 @@ def compile(
         Shapes of inputs, as `input_shapes`, by the names of entries: the executable holds the model
         at all these sizes, over one set of weights, and sessions may call any of them. The first
         one is what `Executor.run` calls.
+    tokenizer
+        The `tokenizer.json` of a model that reads and writes text: the executable holds it. The
+        files `generation_config.json` and `tokenizer_config.json` beside it say what ends a text.
 
     Raises
     ------
@@ -149,6 +154,9 @@ def compile(
     >>> executable = heteroplace.compile("model.onnx")  # doctest: +SKIP
     >>> executable.export_library("model.so")  # doctest: +SKIP
     """
+    if tokenizer is not None:
+        check_path("tokenizer", tokenizer, "the path of a tokenizer.json", FrontendError)
+    text = None if tokenizer is None else read_tokenizer(tokenizer)
     if entries is not None:
         check_mapping("entries", entries, "shapes of inputs by the names of entries", FrontendError)
         executables = {
@@ -165,14 +173,16 @@ def compile(
             for name, shapes in entries.items()
         }
         joined: Executable = load_entry(_WITH_ENTRIES)(executables)
-        return joined
+        return joined.with_tokenizer(text)
     sizes = _Sizes(batch, input_shapes, input_values)
     devices = _checked_cluster(cluster, options)
     network = _read(model, devices, params, sizes, options, ignore_annotations)
     if read_solution(network.mod) is None and not is_sharded(network.mod):
-        return pipeline.compile_network(network.mod, devices, network.keywords)
-    by_caller = None if cluster == LOCAL else devices
-    return heteroplace.build(network.mod, by_caller, params, **options)
+        executable = pipeline.compile_network(network.mod, devices, network.keywords)
+    else:
+        by_caller = None if cluster == LOCAL else devices
+        executable = heteroplace.build(network.mod, by_caller, params, **options)
+    return executable.with_tokenizer(text)
 
 
 @dataclass(frozen=True)

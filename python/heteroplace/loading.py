@@ -184,6 +184,7 @@ def _placed_again(
         place_options, limits = read_options(options)
         compiled, solution = pipeline.place(mod, cluster, place_options, limits)
         executable = pipeline.build(compiled, solution, state=place_options.state)
+    executable = executable.with_tokenizer(manifest.tokenizer)
     new_manifest = executable.manifest
     if (new_manifest.inputs, new_manifest.outputs) != (manifest.inputs, manifest.outputs):
         raise ArtifactError(

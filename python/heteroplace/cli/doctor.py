@@ -225,6 +225,9 @@ def _others() -> Iterator[Finding]:
     yield _package(
         "server", "uvicorn", "models cannot be served over HTTP", NONE, "heteroplace[serve]"
     )
+    yield _package(
+        "text", "tokenizers", "decoders write tokens, not text", NONE, "heteroplace[generate]"
+    )
     yield _package("completion", "shtab", "no completion scripts for shells", NONE)
 
 

@@ -58,6 +58,7 @@ from heteroplace.command_parser import START
 from heteroplace.errors import FrontendError, HeteroPlaceError
 from heteroplace.files.manifest import is_library
 from heteroplace.files.no_file import why_no_file
+from heteroplace.files.tokenizer_file import read_tokenizer
 from heteroplace.model.units import format_bytes
 from heteroplace.options import (
     Argument,
@@ -149,6 +150,11 @@ def _add_compile(commands: Parsers) -> None:
         "--with-source",
         action="store_true",
         help="write the Relay module too, so that the file can be placed again elsewhere",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        metavar="tokenizer.json",
+        help="the tokenizer of the model, which `heteroplace generate` then finds in the file",
     )
     parser.add_argument(
         "--stages", action="store_true", help="print the pipeline's stages in order, with times"
@@ -340,10 +346,13 @@ def run_compile(arguments: argparse.Namespace) -> None:
     options = given_options(arguments)
     cluster = chosen_cluster(arguments)
     check_model(model)
+    path = arguments.tokenizer
+    tokenizer = None if path is None else read_tokenizer(path)
     arrays, log = input_arrays(arguments), StageLog()
     sizes = input_sizes(model, arrays, arguments)
     options |= measured_inputs(arrays, sizes)
     executable, about, _ = compile_onnx(model, sizes, cluster, options, arguments, log)
+    executable = executable.with_tokenizer(tokenizer)
     executable.export_library(output, with_source=arguments.with_source)
     size, command = Path(output).stat().st_size, shlex.join(["heteroplace", "run", output])
     stages = f"{stage_table(log.times)}\n\n" if arguments.stages else ""

@@ -38,6 +38,16 @@ def is_library(path: str | os.PathLike[str]) -> bool:
 _Port = tuple[str, tuple[Count, ...], str]
 
 
+@dataclass(frozen=True)
+class TokenizerText:
+    """The tokenizer of a model, as text."""
+
+    text: str
+    """The content of its `tokenizer.json`."""
+    stop_ids: tuple[Count, ...] = ()
+    """The tokens that end a text; empty: no file says it."""
+
+
 class _ManifestFile(Struct, forbid_unknown_fields=True):
     """The JSON of a manifest; `placement` is that of a solution, as text."""
 
@@ -53,6 +63,7 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     session_state: tuple[tuple[str, str], ...] = ()
     entry: str = ""
     entries: tuple[_EntryFile, ...] = ()
+    tokenizer: TokenizerText | None = None
 
 
 class _EntryFile(Struct, forbid_unknown_fields=True):
@@ -100,6 +111,8 @@ class Manifest:
     """Name of the program among the entries; "": it is the only one."""
     entries: tuple[ProgramEntry, ...] = ()
     """The others."""
+    tokenizer: TokenizerText | None = None
+    """Of a model that reads and writes text; None: there is none."""
 
     @property
     def properties(self) -> dict[str, str]:
@@ -138,6 +151,8 @@ class Manifest:
             value["model"] = self.model_digest
         if self.session_state:
             value["session_state"] = self.session_state
+        if self.tokenizer is not None:
+            value["tokenizer"] = asdict(self.tokenizer)
         if self.entries:
             value["entry"] = self.entry
             value["entries"] = [
@@ -203,4 +218,5 @@ def _manifest(file: _ManifestFile, program_text: str, source: str) -> Manifest:
             ProgramEntry(each.name, *each.code, _manifest(each.manifest, each.program, source))
             for each in file.entries
         ),
+        file.tokenizer,
     )

@@ -15,7 +15,7 @@ import tvm
 
 from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError
-from heteroplace.files.manifest import Manifest, State
+from heteroplace.files.manifest import Manifest, State, TokenizerText
 from heteroplace.lower.compile import CompiledKernels
 from heteroplace.lower.kept_states import with_kept_states
 from heteroplace.lower.kernels import KernelCalls, Value
@@ -103,6 +103,10 @@ class Executable:
     def verified(self, verification: Verification) -> Executable:
         """Return the same, which says how its outputs compare with those of its model."""
         return replace(self, manifest=replace(self.manifest, verification=verification))
+
+    def with_tokenizer(self, tokenizer: TokenizerText | None) -> Executable:
+        """Return the same with a tokenizer, which its file then holds."""
+        return replace(self, manifest=replace(self.manifest, tokenizer=tokenizer))
 
     def with_weights_of(self, lowered: Lowered, make_blob: Callable[[], np.ndarray]) -> Executable:
         """Return the same, whose program refers to another array of weights."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError
+from heteroplace.files.manifest import TokenizerText
 from heteroplace.machine.usage import Usage
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.timeline import Timeline
@@ -207,6 +208,11 @@ class Executor(RoutedProgram):
         """(input, output that replaces it) of all state that sessions keep; empty: there is
         none."""
         return self._manifest.session_state
+
+    @property
+    def tokenizer(self) -> TokenizerText | None:
+        """The tokenizer that the program was compiled with; None: it has none."""
+        return self._manifest.tokenizer
 
     def session(self, initial: Mapping[str, Array] | None = None) -> Session:
         """Return a sequence of calls of its own, whose state stays here from call to call.

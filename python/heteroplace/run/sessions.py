@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Session as NativeSession
+from heteroplace.registry import load_plugin
 from heteroplace.run.array_files import read_arrays, write_arrays
 from heteroplace.run.arrays import Array, InputPorts, Ports, exchanged_dtype, merged_inputs
 from heteroplace.run.loaded_program import RunSession, SessionCall, SessionEntry
@@ -18,6 +19,9 @@ from heteroplace.terminal import listed
 
 _PREFIX = "state:"
 """Before the names of arrays in a file of a session."""
+_TOKENS = "tokens"
+"""The name of an array there: the tokens of a session that has generated some."""
+_GENERATORS = "generators"
 
 
 class Session:
@@ -48,6 +52,8 @@ class Session:
         """Name, shape and dtype of every output that is no state; of the first entry."""
         self.num_calls = 0
         """How many calls have succeeded since the session began, or was reset or loaded."""
+        self.tokens: list[int] = []
+        """What `generate` has read and written since then. The state knows all but the last one."""
         self._initial = {
             name: array.copy() for name, array in self._taken(initial or {}, "initial").items()
         }
@@ -65,6 +71,16 @@ class Session:
     def num_bytes(self) -> int:
         """Size of the state, in all memories together."""
         return self._native.num_bytes
+
+    @property
+    def entries(self) -> dict[str, tuple[Ports, Ports]]:
+        """Inputs and outputs that are no state, of each entry by its name; "": the only one."""
+        return {name: (each.inputs, each.outputs) for name, each in self._programs.items()}
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens `generate` has read and written."""
+        return len(self.tokens)
 
     def __repr__(self) -> str:
         names = listed(name for name, _, _ in self._state_inputs)
@@ -111,6 +127,43 @@ class Session:
             self._lock.release()
         return outputs
 
+    def generate(
+        self,
+        ids: Sequence[int],
+        *,
+        max_new_tokens: int = 128,
+        stop_ids: Sequence[int] = (),
+        **sampling: float | None,
+    ) -> Iterator[int]:
+        """Read a prompt, then yield the tokens that a decoder writes after it.
+
+        A second call goes on after the tokens of the first one.
+
+        Parameters
+        ----------
+        ids
+            The tokens of the prompt.
+        max_new_tokens
+            How many are written at most.
+        stop_ids
+            Tokens that end the text. They are not yielded.
+        sampling
+            `temperature` (0: the likeliest token), `top_k`, `top_p`, `seed` and
+            `repetition_penalty`.
+
+        Raises
+        ------
+        ExecutionError
+            The program is no decoder, an argument is wrong, or the cache is full.
+        PluginError
+            The part `text` is not installed.
+        """
+        generator = load_plugin(_GENERATORS, "text")
+        tokens: Iterator[int] = generator(
+            self, ids, max_new_tokens=max_new_tokens, stop_ids=stop_ids, **sampling
+        )
+        return tokens
+
     def reset(self) -> None:
         """Begin again, with the state that the session began with."""
         with self._lock:
@@ -122,7 +175,7 @@ class Session:
             state = self._native.fork()
             other = Session(self._entries, state, self._pairs, None)
             other._initial = self._initial
-            other.num_calls = self.num_calls
+            other.num_calls, other.tokens = self.num_calls, list(self.tokens)
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -134,7 +187,10 @@ class Session:
             The file cannot be written.
         """
         with self._lock:
-            write_arrays(path, {_PREFIX + name: array for name, array in self._read().items()})
+            arrays = {_PREFIX + name: array for name, array in self._read().items()}
+            if self.tokens:
+                arrays[_TOKENS] = np.array(self.tokens, np.int64)
+            write_arrays(path, arrays)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from the state in a file that `save` has written.
@@ -145,6 +201,7 @@ class Session:
             It is no such file, or one of a program with other state. The session is as before.
         """
         content = read_arrays(path)
+        tokens = content.pop(_TOKENS, np.zeros(0, np.int64))
         names = [name for name, _, _ in self._state_inputs]
         if set(content) != {_PREFIX + name for name in names}:
             raise ExecutionError(
@@ -154,6 +211,7 @@ class Session:
         state = self._taken({name: content[_PREFIX + name] for name in names}, str(path))
         with self._lock:
             self._set(state)
+            self.tokens = tokens.tolist()
 
     def _set(self, state: Mapping[str, np.ndarray]) -> None:
         """Make this the state; what is not in it becomes zeros."""
@@ -162,7 +220,7 @@ class Session:
             self._native.write(
                 name, np.zeros(shape, exchanged_dtype(dtype)) if value is None else value
             )
-        self.num_calls = 0
+        self.num_calls, self.tokens = 0, []
 
     def _read(self) -> dict[str, np.ndarray]:
         return {name: self._native.read(name) for name, _, _ in self._state_inputs}
