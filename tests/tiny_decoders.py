@@ -52,7 +52,7 @@ class NumpyDecoder:
 
 
 def onnx_decoder(
-    length: int, *, has_all_rows: bool = True, capacity: int = CAPACITY
+    length: int | str, *, has_all_rows: bool = True, capacity: int = CAPACITY
 ) -> onnx.ModelProto:
     """One layer of grouped attention with rotary places, as exporters of onnxruntime write it."""
     rng = np.random.default_rng(7)
@@ -101,8 +101,8 @@ def onnx_decoder(
     ]
     if has_all_rows:
         nodes = [each for each in nodes if each.op_type != "Slice"]
-    past = [1, 1, capacity, _SIZE]
-    inputs = {"input_ids": [1, length], "attention_mask": [1, capacity]}
+    past: list[int | str] = [1, 1, capacity, _SIZE]
+    inputs: dict[str, list[int | str]] = {"input_ids": [1, length], "attention_mask": [1, capacity]}
     graph = helper.make_graph(
         nodes,
         "decoder",
@@ -124,7 +124,7 @@ def _node(op_type: str, inputs: str, output: str, **attributes: Any) -> onnx.Nod
     return helper.make_node(op_type, inputs.split(), [output], **attributes)
 
 
-def _value(name: str, dtype: int, shape: list[int]) -> onnx.ValueInfoProto:
+def _value(name: str, dtype: int, shape: list[int | str]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, shape)
 
 

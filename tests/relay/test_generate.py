@@ -65,6 +65,18 @@ def test_other_decoders_write_what_onnxruntime_writes(
     assert session.num_tokens == len(PROMPT) + COUNT
 
 
+def test_a_file_of_several_lengths_reads_prompts_in_chunks(
+    expected: list[int], tmp_path: Path
+) -> None:
+    entries = {"prompt": {"input_ids": (1, 4)}, "token": {"input_ids": (1, 1)}}
+    executable = compiled(onnx_decoder("n"), entries=entries)
+    executable.export_library(tmp_path / "model.so")
+    with hp.load(tmp_path / "model.so") as loaded:
+        session = loaded.session()
+        assert list(session.generate(PROMPT, max_new_tokens=COUNT)) == expected
+        assert session.num_calls == 2 + COUNT - 1
+
+
 def test_prompts_of_any_length(executor: Executor) -> None:
     ids = [5 * number % 256 for number in range(CAPACITY)]
     for size in (1, 3, 4, 5, 17, CAPACITY - 1, CAPACITY):

@@ -103,7 +103,7 @@ class _Entry:
     """A program of a decoder, for calls of one length."""
 
     name: str
-    types: Mapping[str, np.dtype[Any]]
+    types: Mapping[str, str]
     """Of the inputs."""
     place: int
     """Of the logits among the outputs."""
@@ -116,14 +116,14 @@ class _Entry:
     @classmethod
     def of(cls, name: str, inputs: Ports, outputs: Ports) -> _Entry:
         """Read the ports of an entry, which are not state."""
-        types = {name: np.dtype(dtype) for name, _, dtype in inputs}
+        types = {name: dtype for name, _, dtype in inputs}
         shapes = {name: shape for name, shape, _ in inputs}
         places = [i for i, port in enumerate(outputs) if port[0] == LOGITS or len(outputs) == 1]
         ids, mask = shapes.get(IDS, ()), shapes.get(MASK, ())
         _, logits, dtype = outputs[places[0]] if places else ("", (), "")
         is_decoder = (
             set(shapes) <= {IDS, MASK, POSITIONS}
-            and all(each.kind == "i" for each in types.values())
+            and all(each in ("int32", "int64") for each in types.values())
             and (len(ids), ids[:1], len(mask), mask[:1]) == (2, (1,), 2, (1,))
             and shapes.get(POSITIONS, ids) == ids
             and len(logits) == 3
