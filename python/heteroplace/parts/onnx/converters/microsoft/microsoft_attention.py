@@ -254,7 +254,7 @@ def _is_cached(call: OnnxCall) -> bool:
     """Tell whether keys and values are written into the past, which has room for all of them."""
     if not (call.has(3) and call.has(4)) or call.has(10) or call.has(11):
         return False
-    if call.number("smooth_softmax", 0) or {call.dtype(i) for i in (0, 3, 4)} != {"float32"}:
+    if call.number("smooth_softmax", 0) == 1 or {call.dtype(i) for i in (0, 3, 4)} != {"float32"}:
         return False
     is_constant = constant_value(call.operand(6), call.params) is not None
     return not is_constant or _total(call) <= call.shape(3)[2]
