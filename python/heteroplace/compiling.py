@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from heteroplace.frontends import (
     frontend_of,
     frontend_of_object,
     has_free_batch,
+    named_shapes,
 )
 from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
@@ -65,6 +66,7 @@ def place(
     batch: int | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, npt.ArrayLike] | None = None,
+    sizes: Mapping[str, int] | None = None,
     ignore_annotations: bool = False,
     **options: Unpack[PlaceKeywords],
 ) -> Solution:
@@ -85,6 +87,8 @@ def place(
         logger "heteroplace" says so.
     input_shapes, input_values
         Sizes and values of inputs that the model leaves open; see `frontend.from_onnx`.
+    sizes
+        Sizes that the model leaves open, by their names in the model: {"sequence_length": 128}.
     ignore_annotations
         Do not keep nodes on the devices that an ONNX model names for them.
     options
@@ -101,9 +105,9 @@ def place(
     --------
     >>> solution = heteroplace.place("model.onnx", time_limit=5)  # doctest: +SKIP
     """
-    sizes = _Sizes(batch, input_shapes, input_values)
+    given_sizes = _Sizes(batch, input_shapes, input_values, sizes)
     devices = _checked_cluster(cluster, options)
-    network = _read(model, devices, params, sizes, options, ignore_annotations)
+    network = _read(model, devices, params, given_sizes, options, ignore_annotations)
     carried = read_solution(network.mod)
     if carried is None and not is_sharded(network.mod):
         return pipeline.place_network(network.mod, devices, network.keywords)
@@ -123,8 +127,9 @@ def compile(
     batch: int | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, npt.ArrayLike] | None = None,
+    sizes: Mapping[str, int] | None = None,
     ignore_annotations: bool = False,
-    entries: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
+    entries: Mapping[str, Mapping[str, int | Sequence[int]]] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     **options: Unpack[PlaceKeywords],
 ) -> Executable:
@@ -135,9 +140,9 @@ def compile(
     Parameters
     ----------
     entries
-        Shapes of inputs, as `input_shapes`, by the names of entries: the executable holds the model
-        at all these sizes, over one set of weights, and sessions may call any of them. The first
-        one is what `Executor.run` calls.
+        Further `sizes` or `input_shapes` by the names of entries: the executable holds the model
+        with each of them, over one set of weights, and sessions may call any. The first entry is
+        what `Executor.run` calls.
     tokenizer
         The `tokenizer.json` of a model that reads and writes text: the executable holds it. The
         files `generation_config.json` and `tokenizer_config.json` beside it say what ends a text.
@@ -158,31 +163,40 @@ def compile(
         check_path("tokenizer", tokenizer, "the path of a tokenizer.json", FrontendError)
     text = None if tokenizer is None else read_tokenizer(tokenizer)
     if entries is not None:
-        check_mapping("entries", entries, "shapes of inputs by the names of entries", FrontendError)
+        check_mapping("entries", entries, "sizes by the names of entries", FrontendError)
         executables = {
             name: compile(
                 model,
                 cluster,
                 params=params,
                 batch=batch,
-                input_shapes={**(input_shapes or {}), **shapes},
+                input_shapes={**(input_shapes or {}), **_shapes(entry)},
                 input_values=input_values,
+                sizes={**(sizes or {}), **_named(entry)},
                 ignore_annotations=ignore_annotations,
                 **options,
             )
-            for name, shapes in entries.items()
+            for name, entry in entries.items()
         }
         joined: Executable = load_entry(_WITH_ENTRIES)(executables)
         return joined.with_tokenizer(text)
-    sizes = _Sizes(batch, input_shapes, input_values)
+    given_sizes = _Sizes(batch, input_shapes, input_values, sizes)
     devices = _checked_cluster(cluster, options)
-    network = _read(model, devices, params, sizes, options, ignore_annotations)
+    network = _read(model, devices, params, given_sizes, options, ignore_annotations)
     if read_solution(network.mod) is None and not is_sharded(network.mod):
         executable = pipeline.compile_network(network.mod, devices, network.keywords)
     else:
         by_caller = None if cluster == LOCAL else devices
         executable = heteroplace.build(network.mod, by_caller, params, **options)
     return executable.with_tokenizer(text)
+
+
+def _named(entry: Mapping[str, int | Sequence[int]]) -> dict[str, int]:
+    return {name: int(size) for name, size in entry.items() if not isinstance(size, Sequence)}
+
+
+def _shapes(entry: Mapping[str, int | Sequence[int]]) -> dict[str, Sequence[int]]:
+    return {name: shape for name, shape in entry.items() if isinstance(shape, Sequence)}
 
 
 @dataclass(frozen=True)
@@ -192,9 +206,12 @@ class _Sizes:
     batch: int | None
     shapes: Mapping[str, Sequence[int]] | None
     values: Mapping[str, npt.ArrayLike] | None
+    named: Mapping[str, int] | None = None
 
     def check_mappings(self) -> None:
         """Raise FrontendError unless shapes and values are maps by the names of inputs."""
+        if self.named is not None:
+            check_mapping("sizes", self.named, "a map by the names of free sizes", FrontendError)
         for name, value in (("input_shapes", self.shapes), ("input_values", self.values)):
             if value is not None:
                 check_mapping(name, value, "a map by the names of inputs", FrontendError)
@@ -205,6 +222,7 @@ class _Sizes:
             "batch": self.batch,
             "input_shapes": self.shapes or None,
             "input_values": self.values or None,
+            "sizes": self.named or None,
         }
         names = [name for name, value in given.items() if value is not None]
         if names:
@@ -253,6 +271,10 @@ def _read(
         return _Network(model.mod, {"params": model.params, **options})  # type: ignore[attr-defined]
     sizes.check_mappings()
     frontend = _frontend(model)
+    if sizes.named:
+        free = frontend.free_sizes(model, {})
+        shapes = {**named_shapes(free, sizes.named), **(sizes.shapes or {})}
+        sizes = replace(sizes, shapes=shapes)
     check_costs(cluster, options)
 
     def say(text: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.model.solution import Solution
 from heteroplace.registry import load_plugins
@@ -123,6 +124,44 @@ def has_free_batch(free_sizes: Mapping[str, Sequence[int | str]]) -> bool:
     (False, True)
     """
     return any(shape and isinstance(shape[0], str) for shape in free_sizes.values())
+
+
+def named_shapes(
+    free_sizes: Mapping[str, Sequence[int | str]], sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs whose free sizes are given by name.
+
+    Parameters
+    ----------
+    free_sizes
+        As `Frontend.free_sizes` returns them. A first size that is not given is -1: rows.
+
+    Raises
+    ------
+    FrontendError
+        No input has a free size of some name.
+
+    Examples
+    --------
+    >>> named_shapes({"ids": ("rows", "length"), "x": ("rows", "width")}, {"length": 16})
+    {'ids': (-1, 16)}
+    """
+    names = {size for shape in free_sizes.values() for size in shape if isinstance(size, str)}
+    for name in sizes:
+        if name not in names:
+            free = ", ".join(sorted(names)) or "none"
+            raise FrontendError(
+                f"no input has a free size {name!r}; free are: {free}{did_you_mean(name, names)}"
+            )
+    shapes = {}
+    for name, shape in free_sizes.items():
+        if not any(size in sizes for size in shape):
+            continue
+        given = [sizes.get(size, size) if isinstance(size, str) else size for size in shape]
+        given = [-1 if isinstance(given[0], str) else given[0], *given[1:]]
+        if not any(isinstance(size, str) for size in given):
+            shapes[name] = tuple(map(int, given))
+    return shapes
 
 
 def frontend_of(path: str | Path) -> Frontend:

@@ -312,7 +312,7 @@ def _check_unsigned(model: Path, arguments: argparse.Namespace) -> None:
 
 def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said about compiling what is compiled."""
-    flags = ("cluster", "batch", "fix", "ignore-annotations", "rebuild", "compare")
+    flags = ("cluster", "batch", "size", "fix", "ignore-annotations", "rebuild", "compare")
     refused = given_flags(arguments, flags)
     refused += [
         f"--input {name}={','.join(map(str, shape))}"

@@ -18,7 +18,7 @@ import numpy as np
 
 from heteroplace.cli.models.model_arrays import Arrays
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.frontends import frontend_of
+from heteroplace.frontends import frontend_of, named_shapes
 from heteroplace.options import Argument, count, key_value, named_pairs
 from heteroplace.run.array_files import read_array
 
@@ -55,8 +55,17 @@ def add_input(parser: argparse._ActionsContainer, arrays: str) -> None:
 
 
 def add_input_sizes(parser: argparse.ArgumentParser, arrays: str = "to measure with") -> None:
-    """Add --input, --batch and --fix."""
+    """Add --input, --size, --batch and --fix."""
     add_input(parser, arrays)
+    parser.add_argument(
+        "--size",
+        metavar="NAME=N",
+        type=Argument(_named_size),
+        action="append",
+        default=[],
+        help="a size that the model leaves open, by its name in the model, such as "
+        "sequence_length=128; may be repeated",
+    )
     parser.add_argument(
         "--batch",
         type=count,
@@ -72,6 +81,9 @@ def add_input_sizes(parser: argparse.ArgumentParser, arrays: str = "to measure w
         help="make an input a constant: a number, [1,2] or a file .npy; may be repeated. It is no "
         "input of the compiled model, and branches that it decides are chosen now",
     )
+
+
+_named_size = key_value("NAME=N, such as 'sequence_length=128'", count)
 
 
 def _input(text: str) -> tuple[str, str | tuple[int, ...]]:
@@ -122,7 +134,9 @@ def input_sizes(model: Path, arrays: Arrays, arguments: argparse.Namespace) -> I
         An input is fixed to a value, and given another array.
     """
     values = named_pairs("--fix", arguments.fix)
-    shapes = input_shapes(arguments)
+    named = named_pairs("--size", arguments.size)
+    free = frontend_of(model).free_sizes(model, {}) if named else {}
+    shapes = {**named_shapes(free, named), **input_shapes(arguments)}
     sizes = InputSizes(shapes, arguments.batch, values=values, command=arguments.command)
     for name, value in sizes.values.items():
         if name in arrays and not np.array_equal(arrays[name], value):
