@@ -1,7 +1,7 @@
 """The paths of the Open Inference Protocol (version 2) over HTTP -> calls of served models.
 
-An ASGI application without a framework: there are eight paths, and Starlette's layers took a fifth
-of the event loop's processor time.
+There is one of OpenAI's interface, too. An ASGI application without a framework: there are nine
+paths, and Starlette's layers took a fifth of the event loop's processor time.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import heteroplace
 from heteroplace.errors import ExecutionError
 from heteroplace.model.units import format_bytes
+from heteroplace.parts.serving.completions import CompletionRequest, send_completion
 from heteroplace.parts.serving.http_messages import (
     JSON,
     DisconnectedError,
@@ -41,6 +43,7 @@ _INLINE_ELEMENTS = 1000
 _GONE = 499
 """The status that is counted where a client has gone; nobody sees it."""
 _MODELS, _VERSIONS, _INFER, _READY = "models", "versions", "infer", "ready"
+_COMPLETIONS = "/v1/completions"
 _LOG = logging.getLogger("heteroplace")
 
 
@@ -74,6 +77,9 @@ class ServingRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         try:
+            if scope["path"] == _COMPLETIONS:
+                await self._complete(scope, receive, send)
+                return
             response = await self._respond(scope, receive)
         except RefusedRequestError as fault:
             response = fault.response()
@@ -153,15 +159,45 @@ class ServingRoutes:
             model.metrics.count(status, time.monotonic() - began_s)
         return response
 
+    async def _complete(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the text of one request to the connection."""
+        _check_method(scope, "POST")
+        began_s = time.monotonic()
+        end_s = began_s + self._options.timeout_s
+        request = CompletionRequest.read(await self._body(scope, receive, end_s))
+        model = self._model_of(request.model, MODEL_VERSION)
+        status = 500
+        try:
+            with self._faults(model), model.place():
+                completion = model.completion(request, end_s)
+                status = await send_completion(
+                    completion, model.submit, lambda: wait_for_disconnect(receive), send
+                )
+        except RefusedRequestError as fault:
+            status = fault.status
+            raise
+        except DisconnectedError:
+            status = _GONE
+        finally:
+            model.metrics.count(status, time.monotonic() - began_s)
+
     async def _answer(
         self, model: ServedModel, scope: Scope, receive: Receive, end_s: float
     ) -> HttpResponse:
         """Run one request; every fault that has a status of its own is raised with it."""
         try:
-            with model.place():
+            with self._faults(model), model.place():
                 inference = await _decoded(model, scope, await self._body(scope, receive, end_s))
                 outputs = await model.run(inference, end_s, lambda: wait_for_disconnect(receive))
                 return await _encoded(model, inference, outputs)
+        except DisconnectedError:
+            return HttpResponse(_GONE, b"", JSON, {})
+
+    @contextmanager
+    def _faults(self, model: ServedModel) -> Iterator[None]:
+        """Give faults of a run the statuses that they have as answers."""
+        try:
+            yield
         except asyncio.QueueFull as err:
             raise RefusedRequestError(
                 429,
@@ -173,8 +209,6 @@ class ServingRoutes:
             raise RefusedRequestError(
                 504, f"the request took longer than {self._options.timeout_s:g} s"
             ) from err
-        except DisconnectedError:
-            return HttpResponse(_GONE, b"", JSON, {})
         except ExecutionError as err:
             raise RefusedRequestError(500, str(err)) from err
 

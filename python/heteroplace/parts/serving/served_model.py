@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from heteroplace.errors import ExecutionError
+from heteroplace.parts.serving.completions import Completion, CompletionRequest
 from heteroplace.parts.serving.http_messages import DisconnectedError
 from heteroplace.parts.serving.inference_messages import InferenceMessages, InferenceRequest
 from heteroplace.parts.serving.run_threads import RunThreads
@@ -30,9 +31,9 @@ _UNWATCHED_S = 0.1
 class ServedModel:
     """A model, its queue, and one thread for each request that may run at once.
 
-    All methods but `close` are called in the event loop. A request has a place from its headers to
-    its answer, so the memory of all bodies is limited. The threads take requests in the order in
-    which they came; between two of them the event loop has nothing to do.
+    All methods but `close` are called in the event loop. A request has a place
+    from its headers to its answer, so the memory of all bodies is limited. The threads take
+    requests in the order in which they came; between two of them the event loop has nothing to do.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ServedModel:
         )
         self._max_pending = executor.max_in_flight + options.max_waiting
         self._num_pending = 0
-        self._threads: RunThreads[Outputs] = RunThreads(executor.max_in_flight, f"serve-{name}")
+        self._threads: RunThreads[Any] = RunThreads(executor.max_in_flight, f"serve-{name}")
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -119,12 +120,21 @@ class ServedModel:
             ),
         )
         try:
-            return await future
+            outputs: Outputs = await future
+            return outputs
         finally:
             for timer in timers:
                 timer.cancel()
             for watcher in watchers:
                 watcher.cancel()
+
+    def completion(self, request: CompletionRequest, end_s: float) -> Completion:
+        """Return the answer to a request for text, which `submit` lets a thread write."""
+        return Completion(self._executor, request, end_s)
+
+    def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Have one of the threads make a call."""
+        return self._threads.submit(call)
 
     def close(self) -> None:
         """End the threads; requests that run are finished."""
