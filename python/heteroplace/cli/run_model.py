@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heteroplace.cli.models.cached_model import Program, chosen_cluster, compile_onnx, run_cached
+from heteroplace.cli.models.entry_sizes import add_entries, compile_entries
 from heteroplace.cli.models.given_inputs import (
     InputSizes,
     add_input_sizes,
@@ -71,6 +72,9 @@ from heteroplace.options import (
 from heteroplace.place_options import OPTION_CLASSES, read_options
 from heteroplace.run.array_files import write_arrays
 from heteroplace.stage_log import StageLog, stage_table
+
+if TYPE_CHECKING:  # it loads TVM
+    from heteroplace.lower.executable import Executable
 
 _SUMMARY_ROWS = 10
 _COMMON = (
@@ -159,6 +163,7 @@ def _add_compile(commands: Parsers) -> None:
     parser.add_argument(
         "--stages", action="store_true", help="print the pipeline's stages in order, with times"
     )
+    add_entries(parser)
     _add_build_options(parser, "to measure kernels with")
 
 
@@ -349,10 +354,16 @@ def run_compile(arguments: argparse.Namespace) -> None:
     path = arguments.tokenizer
     tokenizer = None if path is None else read_tokenizer(path)
     arrays, log = input_arrays(arguments), StageLog()
-    sizes = input_sizes(model, arrays, arguments)
-    options |= measured_inputs(arrays, sizes)
-    executable, about, _ = compile_onnx(model, sizes, cluster, options, arguments, log)
-    executable = executable.with_tokenizer(tokenizer)
+    seconds: list[float] = []
+
+    def compile_with(named: Mapping[str, int]) -> Executable:
+        sizes = input_sizes(model, arrays, arguments, named)
+        chosen = {**options, **measured_inputs(arrays, sizes)}
+        executable, about, _ = compile_onnx(model, sizes, cluster, chosen, arguments, log)
+        seconds.append(about.seconds)
+        return executable
+
+    executable = compile_entries(arguments, compile_with).with_tokenizer(tokenizer)
     executable.export_library(output, with_source=arguments.with_source)
     size, command = Path(output).stat().st_size, shlex.join(["heteroplace", "run", output])
     stages = f"{stage_table(log.times)}\n\n" if arguments.stages else ""
@@ -361,13 +372,16 @@ def run_compile(arguments: argparse.Namespace) -> None:
         lambda: {
             "file": output,
             "bytes": size,
-            "seconds": round(about.seconds, 3),
+            "seconds": round(sum(seconds), 3),
             "solution": solution_json(executable.solution),
+            "entries": {
+                name: solution_json(entry.solution) for name, entry in executable.entries.items()
+            },
             "verification": executable.verification and asdict(executable.verification),
             **({"stages": list(map(asdict, log.times))} if arguments.stages else {}),
         },
         lambda: (
             f"{stages}{executable.summary(_SUMMARY_ROWS)}\n\ncompiled in "
-            f"{about.seconds:.1f} s: {output} ({format_bytes(size)}); next: {command}"
+            f"{sum(seconds):.1f} s: {output} ({format_bytes(size)}); next: {command}"
         ),
     )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -125,8 +126,18 @@ def inputs_of_model(
     return {**shapes, **input_shapes(arguments)}, dict(values), arrays
 
 
-def input_sizes(model: Path, arrays: Arrays, arguments: argparse.Namespace) -> InputSizes:
-    """Return what --input, --batch and --fix say, and what the arrays for inputs fix.
+def input_sizes(
+    model: Path,
+    arrays: Arrays,
+    arguments: argparse.Namespace,
+    entry: Mapping[str, int] = MappingProxyType({}),
+) -> InputSizes:
+    """Return what --input, --size, --batch and --fix say, and what the arrays for inputs fix.
+
+    Parameters
+    ----------
+    entry
+        Further sizes by name.
 
     Raises
     ------
@@ -134,7 +145,7 @@ def input_sizes(model: Path, arrays: Arrays, arguments: argparse.Namespace) -> I
         An input is fixed to a value, and given another array.
     """
     values = named_pairs("--fix", arguments.fix)
-    named = named_pairs("--size", arguments.size)
+    named = {**named_pairs("--size", arguments.size), **entry}
     free = frontend_of(model).free_sizes(model, {}) if named else {}
     shapes = {**named_shapes(free, named), **input_shapes(arguments)}
     sizes = InputSizes(shapes, arguments.batch, values=values, command=arguments.command)
