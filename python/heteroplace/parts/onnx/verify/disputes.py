@@ -4,6 +4,7 @@ The ONNX standard decides, not onnxruntime:
 
     its reference evaluator gives our outputs for our inputs   e.g. Resize to fractional sizes
     only the order of TopK(sorted=0) differs                   the standard leaves it free
+    only rows of a cache behind the last token differ          onnxruntime clears or keeps them
     only maxima, minima and orders of NaN differ               left free here, docs/guide/limits.md
 
 The evaluator is written in Python, so it runs one node at a time, in a process with limits.
@@ -80,6 +81,8 @@ def _free_parts_removed(run: NodeRun, outputs: Values) -> Values:
     """Return outputs in an order, and with zeros, that do not depend on what is free."""
     if run.node.op_type == "TopK" and not _attribute(run.node, "sorted", 1):
         outputs = _sorted_by_index(run.node, outputs)
+    if run.node.op_type == "GroupQueryAttention":
+        outputs = _without_later_rows(run, outputs)
     data = run.inputs.get(run.node.input[0]) if run.node.input else None
     if data is None or data.dtype.kind != "f" or not np.isnan(data).any():
         return outputs
@@ -90,6 +93,19 @@ def _free_parts_removed(run: NodeRun, outputs: Values) -> Values:
         name: np.where(np.broadcast_to(marks, value.shape), np.zeros_like(value), value)
         for name, value in outputs.items()
     }
+
+
+def _without_later_rows(run: NodeRun, outputs: Values) -> Values:
+    """Return outputs with zeros behind the last token of present keys and values."""
+    last = run.inputs.get(run.node.input[5])
+    if last is None:
+        return outputs
+    results = dict(outputs)
+    for name in set(run.node.output[1:3]) & set(outputs):
+        places = np.arange(outputs[name].shape[2])
+        is_free = places > last.reshape(-1, 1)
+        results[name] = np.where(is_free[:, None, :, None], 0, outputs[name])
+    return results
 
 
 def _sorted_by_index(node: NodeProto, outputs: Values) -> Values:
