@@ -19,6 +19,7 @@ from heteroplace.parts.kernels.cpu import (
     matmul_op,
     packed_matmul_op,
 )
+from heteroplace.relay.cache.op import CACHED_ATTENTION_OP, WRITE_ROWS_OP
 from heteroplace.relay.recurrent.op import RECURRENT_BYTES_OP, RECURRENT_OP
 
 PACKAGE = Path(heteroplace.__file__).parent
@@ -38,6 +39,7 @@ def test_every_op_is_registered_by_tvm_unless_its_graph_is_not_relay() -> None:
         grouped_matmul_op.INT8_MATMUL.name,
         packed_matmul_op.PACKED_MATMUL_OP,
         *(RECURRENT_OP, RECURRENT_BYTES_OP),
+        *(CACHED_ATTENTION_OP, WRITE_ROWS_OP),
     }
     assert own <= set(OPS)
     registered = set(tvm.ir.Op.list_op_names()) | own

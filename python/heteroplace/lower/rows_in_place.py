@@ -15,7 +15,8 @@ from dataclasses import replace
 import tvm
 from tvm import tir
 
-from heteroplace.lower.kernels import Kernel
+from heteroplace.lower.kernels import Kernel, KernelCall
+from heteroplace.relay.cache.op import WRITE_ROWS_OP
 from heteroplace.relay.cache.write_kernel import KEPT_ROWS
 from heteroplace.tir.lowered_functions import with_functions, with_nodes
 
@@ -73,3 +74,16 @@ def in_place_kernel(kernel: Kernel, *, does_nothing: bool = False) -> Kernel:
     named = {tvm.ir.GlobalVar(symbol): function.with_attr("global_symbol", symbol)}
     functions = tvm.IRModule(named, attrs=kernel.functions.attrs)
     return replace(kernel, symbol=symbol, functions=functions, function=None)
+
+
+def with_rows_in_place(call: KernelCall, kernels: dict[str, Kernel]) -> KernelCall:
+    """Return a call that writes rows of a cache with its second kernel, which is added to the
+    kernels; another call as it is."""
+    kernel = kernels[call.kernel]
+    operand = kept_operand(kernel) if kernel.op == WRITE_ROWS_OP else None
+    if operand is None:
+        return call
+    symbol = kernel.symbol + IN_PLACE_SUFFIX
+    if symbol not in kernels:
+        kernels[symbol] = in_place_kernel(kernel)
+    return replace(call, in_place=((operand, 0),), kernel_in_place=symbol)

@@ -21,11 +21,10 @@ from heteroplace.lower.kernel_provider import Tunings, kernel_variants
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.lower.library_symbols import library_workspace_bytes
 from heteroplace.lower.nameless import nameless
-from heteroplace.lower.rows_in_place import IN_PLACE_SUFFIX, in_place_kernel, kept_operand
+from heteroplace.lower.rows_in_place import with_rows_in_place
 from heteroplace.lower.segments import Segment, ValueName
 from heteroplace.lower.workspace import Workspace, kernel_workspace
 from heteroplace.model.kernel_rules import why_barred
-from heteroplace.relay.cache.op import WRITE_ROWS_OP
 from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,
@@ -271,20 +270,8 @@ class _Lowerer:
             with made_for:
                 kernel = self._lower(nameless(node.op), made_for)
         call = KernelCall(kernel, index, task, reads, writes, self.kernels[kernel].workspace)
-        self.calls.append(self._with_rows_in_place(call))
+        self.calls.append(with_rows_in_place(call, self.kernels))
         return writes
-
-    def _with_rows_in_place(self, call: KernelCall) -> KernelCall:
-        """A call, with a second kernel where it writes rows of a cache."""
-        kernel = self.kernels[call.kernel]
-        operand = kept_operand(kernel) if kernel.op == WRITE_ROWS_OP else None
-        if operand is None:
-            return call
-        if kernel.symbol + IN_PLACE_SUFFIX not in self.kernels:
-            second = in_place_kernel(kernel)
-            self.kernels[second.symbol] = second
-        symbol = kernel.symbol + IN_PLACE_SUFFIX
-        return replace(call, in_place=((operand, 0),), kernel_in_place=symbol)
 
     def _lower_variant(
         self, function: relay.Function, target: tvm.target.Target, maker: str

@@ -225,7 +225,7 @@ def _read(rows: list[Any], output: int, read: Callable[[int, int], Weights]) -> 
 def _call(row: dict[str, Any], arguments: list[relay.Expr]) -> relay.Call:
     if row["op"] == ROI_ALIGN_OP:
         register_roi_align_op()
-    register = _REGISTERED.get(traits_of(_text(row["op"])).kind)
+    register = _REGISTERED.get(traits_of(_text(row["op"])).kind or "")
     if register is not None:
         load_entry(register)()
     op = tvm.ir.Op.get(_text(row["op"]))

@@ -1,1 +1,1 @@
-"""Caches of keys and values with a fixed capacity: rows that are written, and attention over them."""
+"""Caches of keys and values with a fixed capacity: written rows, and attention over them."""

@@ -1,8 +1,8 @@
 """Queries, keys, values and the number of past tokens -> attention: the kernel for CPUs of `op.py`.
 
 A call is cut into tasks, which cores share: some queries of all heads of a group, and a part of the
-keys that they see. A task goes over blocks of keys. It transposes a block once, and multiplies it by
-tiles of rows, a row being one query of one head. All sums of a tile are in registers:
+keys that they see. A task goes over blocks of keys. It transposes a block once, and multiplies it
+by tiles of rows, a row being one query of one head. All sums of a tile are in registers:
 
     for each block of keys, for each tile of rows:
         scores = queries keys^T            most' = max(most, scores)
@@ -17,7 +17,7 @@ Source: Dao et al., "FlashAttention" (arXiv:2205.14135); T. Dao et al., "Flash-D
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ import numpy as np
 import tvm
 from tvm import te, tir
 
+from heteroplace.relay.cache.vector_builder import VectorBuilder
 from heteroplace.relay.llvm_text import tile_product_text, transpose_text
 from heteroplace.relay.targets import float_lanes
 
@@ -97,15 +98,15 @@ class _Block(NamedTuple):
     count: Any
 
 
-class _Kernel:
+class _Kernel(VectorBuilder):
     """What makes the statement of one call."""
 
     def __init__(
         self, buffers: Sequence[tir.Buffer], options: AttentionOptions, lanes: int
     ) -> None:
-        self.builder = tir.ir_builder.create()
+        super().__init__(lanes, math.gcd(int(buffers[0].shape[3]), lanes))
         self.queries, self.keys, self.values, self.past, self.result = buffers
-        self.options, self.lanes = options, lanes
+        self.options = options
         self.batch, heads, self.length, self.size = map(int, self.queries.shape)
         _, self.groups, self.capacity, _ = map(int, self.keys.shape)
         self.heads, self.share = heads, heads // self.groups
@@ -119,8 +120,6 @@ class _Kernel:
         self.parts = max(1, min(-(-_MIN_TASKS // whole), self.capacity // _BLOCK))
         self.tasks = whole * self.parts
         self.vectors = _VECTORS.get(lanes, 2)
-        self.width = math.gcd(self.size, lanes)
-        """Of vectors of queries and values."""
         self.rest_vectors = self.size // self.width % self.vectors
 
     def statement(self) -> tir.Stmt:
@@ -207,19 +206,19 @@ class _Kernel:
         row = (task.sequence * self.groups + task.group) * self.capacity + block.start
         with (
             self.builder.for_range(0, squares, "square") as square,
-            self.builder.for_range(0, -(-self.size // lanes), "slice") as piece,
+            self.builder.for_range(0, -(-self.size // lanes), "slice") as part,
         ):
-            offset = (row + square * lanes) * self.size + piece * lanes
+            offset = (row + square * lanes) * self.size + part * lanes
             self.builder.emit(
                 tir.call_extern(
                     "int32",
                     name,
-                    self.turned.access_ptr("w", offset=piece * lanes * _BLOCK + square * lanes),
+                    self.turned.access_ptr("w", offset=part * lanes * _BLOCK + square * lanes),
                     tir.const(_BLOCK, "int64"),
                     self.keys.access_ptr("r", offset=offset),
                     tir.const(self.size, "int64"),
                     tir.min(block.count - square * lanes, lanes),
-                    tir.min(self.size - piece * lanes, lanes),
+                    tir.min(self.size - part * lanes, lanes),
                 )
             )
 
@@ -235,7 +234,9 @@ class _Kernel:
         with self.builder.for_range(0, _BLOCK // wide, "some") as some:
             sums = _Rows(self.shares, some * wide, _BLOCK)
             right = _Rows(self.turned, some * wide, _BLOCK)
-            self._multiply(sums, left, right, tir.const(self.size, "int64"), self.vectors, self.lanes)
+            self._multiply(
+                sums, left, right, tir.const(self.size, "int64"), self.vectors, self.lanes
+            )
 
     def _multiply(
         self, sums: _Rows, left: _Rows, right: _Rows, depth: Any, vectors: int, lanes: int
@@ -263,7 +264,11 @@ class _Kernel:
             places = tir.Ramp(block.start + at, 1, lanes)
             first = own - options.window
             is_before = places <= last
-            return is_before if options.window < 0 else tir.And(is_before, places > self._all(first, lanes))
+            return (
+                is_before
+                if options.window < 0
+                else tir.And(is_before, places > self._all(first, lanes))
+            )
 
         with self.builder.for_range(0, _BLOCK // lanes, "vector") as vector:
             at = vector * lanes
@@ -328,7 +333,14 @@ class _Kernel:
             if self.parts > 1:
                 self._store(self.part_totals, value, task.number, row, at)
             else:
-                self._store(self.result, value * self._all(quotient, self.width), task.sequence, head, query, at)
+                self._store(
+                    self.result,
+                    value * self._all(quotient, self.width),
+                    task.sequence,
+                    head,
+                    query,
+                    at,
+                )
 
     def _join(self) -> None:
         """Put the parts of the keys together."""
@@ -358,46 +370,3 @@ class _Kernel:
                 ]
                 value = reduce(add, terms) * self._all(quotient, self.width)
                 self._store(self.result, value, sequence, head, query, at)
-
-    def _buffer(self, name: str, *shape: int, scope: str = "global") -> tir.Buffer:
-        buffer = tir.decl_buffer(shape, _FLOAT, name, scope=scope)
-        self.builder.emit(
-            lambda body: tir.Allocate(buffer.data, _FLOAT, shape, tir.const(1, "bool"), body)
-        )
-        return buffer
-
-    def _load(self, buffer: tir.Buffer, *at: Any, lanes: int | None = None) -> Any:
-        count = lanes or self.width
-        return buffer.vload(list(at), _FLOAT if count == 1 else f"{_FLOAT}x{count}")
-
-    def _store(self, buffer: tir.Buffer, value: Any, *at: Any) -> None:
-        self.builder.emit(buffer.vstore(list(at), value))
-
-    @staticmethod
-    def _all(value: Any, lanes: int) -> Any:
-        return value if lanes == 1 else tir.Broadcast(value, lanes)
-
-    def _held(self, value: Any, lanes: int = 1) -> Any:
-        """Return a value that is computed once.
-
-        It has no name: TVM's simplifier puts what a name stands for wherever it is read.
-        """
-        buffer = self._buffer("held", lanes, scope="local")
-        self._store(buffer, value, 0)
-        return self._load(buffer, 0, lanes=lanes)
-
-    def _across(self, value: Any, together: Callable[[Any, Any, int], Any]) -> Any:
-        """Return what all lanes of a vector make together."""
-        lanes = self.lanes
-        while lanes > 1:
-            lanes //= 2
-            halves = [tir.Shuffle([value], list(range(at, at + lanes))) for at in (0, lanes)]
-            value = together(halves[0], halves[1], lanes)
-        return value
-
-    def _larger(self, one: Any, other: Any, lanes: int = 1) -> Any:
-        one, other = self._held(one, lanes), self._held(other, lanes)
-        return self._held(tir.Select(one > other, one, other), lanes)
-
-    def _sum(self, one: Any, other: Any, lanes: int = 1) -> Any:
-        return self._held(one + other, lanes)

@@ -92,9 +92,7 @@ def _attention(
     # A query that sees no key has equal shares of all.
     shares = relay.where(is_seen, relay.nn.softmax(scores, -1), relay.const(0.0, "float32"))
     turned = relay.transpose(stacked(values, capacity), [0, 2, 1])
-    result = relay.nn.batch_matmul(
-        relay.reshape(shares, [batch * groups, rows, capacity]), turned
-    )
+    result = relay.nn.batch_matmul(relay.reshape(shares, [batch * groups, rows, capacity]), turned)
     return relay.reshape(result, [batch, heads, length, size])
 
 

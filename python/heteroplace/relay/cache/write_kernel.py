@@ -26,16 +26,16 @@ def write_rows_kernel(cache: te.Tensor, rows: te.Tensor, start: te.Tensor) -> te
     lanes = math.gcd(float_lanes(tvm.target.Target.current()), int(cache.shape[3]))
 
     def body(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        return _statement(*ins, *outs, lanes)
+        (target,) = outs
+        return _statement(ins, target, lanes)
 
     return te.extern(
         [cache.shape], [cache, rows, start], body, name="write_rows", dtype=cache.dtype
     )
 
 
-def _statement(
-    cache: tir.Buffer, rows: tir.Buffer, start: tir.Buffer, result: tir.Buffer, lanes: int
-) -> tir.Stmt:
+def _statement(operands: Sequence[tir.Buffer], result: tir.Buffer, lanes: int) -> tir.Stmt:
+    cache, rows, start = operands
     builder = tir.ir_builder.create()
     batch, heads, capacity, size = map(int, cache.shape)
     length = int(rows.shape[2])

@@ -19,7 +19,6 @@ import tvm
 from tvm import relay, te, tir
 
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
-from heteroplace.relay.llvm_text import transpose_text
 from heteroplace.parts.kernels.cpu.product_tiles import (
     TiledProduct,
     item_bytes_of,
@@ -28,6 +27,7 @@ from heteroplace.parts.kernels.cpu.product_tiles import (
     vector_bytes,
 )
 from heteroplace.parts.kernels.rewrites.narrow_weights import widened
+from heteroplace.relay.llvm_text import transpose_text
 from heteroplace.tvm_bridge import add_relay_op
 
 BATCH_MATMUL_OP = "heteroplace_batch_matmul"

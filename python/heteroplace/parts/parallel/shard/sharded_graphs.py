@@ -23,10 +23,10 @@ from heteroplace.parts.parallel.shard.module import ShardedModule, shard_module
 from heteroplace.parts.parallel.training.step import TrainingStep
 from heteroplace.parts.parallel.transforms.builder import ShardedBuilder, TaskEntry, TensorEntry
 from heteroplace.parts.parallel.transforms.sharded import ShardedGraph
+from heteroplace.relay.cache.expanded import Expanded
 from heteroplace.relay.expressions import post_order_of_function
 from heteroplace.relay.parameters import bound_main
 from heteroplace.relay.products import without_transposes
-from heteroplace.relay.cache.expanded import Expanded
 from heteroplace.relay.recurrent.unrolled import Unrolled
 from heteroplace.relay.shard_spans import Tag, tag_of
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module

@@ -32,8 +32,8 @@ from heteroplace.parts.parallel.training.step_spans import (
     span_name,
     update_name,
 )
-from heteroplace.relay.expressions import leaves, post_order, rebuild, static_shape
 from heteroplace.relay.cache.expanded import Expanded
+from heteroplace.relay.expressions import leaves, post_order, rebuild, static_shape
 from heteroplace.relay.recurrent.unrolled import Unrolled
 from heteroplace.relay.tasks.fold import children
 from heteroplace.relay.tasks.rebatch import rebatch

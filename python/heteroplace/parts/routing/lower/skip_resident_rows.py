@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Variant
+from heteroplace.lower.kernels import KernelCall, KernelCalls, Variant
 from heteroplace.lower.rows_in_place import (
     IN_PLACE_SUFFIX,
     in_place_kernel,
