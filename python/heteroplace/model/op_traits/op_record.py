@@ -31,7 +31,8 @@ class OpTraits:
     cost: str | None = None
     """view, launch or compute: the cost function of `costs/prediction/op_costs.py`."""
     flops: str | None = None
-    """none, product, recurrent or attention: how `relay/tasks/flops.py` counts; None: one for each element."""
+    """none, product, recurrent or attention: how `relay/tasks/flops.py` counts; None: one for each
+    element."""
     reads: tuple[int, ...] | None = None
     """How often the TE expression reads each operand, if it reads one several times. Operands of
     conditions count for more, as TVM's simplifier takes 6 to 10 times as long for each level of

@@ -1,4 +1,4 @@
-"""Numbers and places in memory -> statements of TIR on vectors of floats, for `attention_kernel.py`."""
+"""Numbers and places in memory -> statements of TIR on vectors of floats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorScatter ==> rows written into a cache, or a choice, place by place, between it and its update.
+"""TensorScatter ==> rows written into a cache, or a choice at each place.
 
 ONNX operator specification, TensorScatter.
 """

@@ -5,9 +5,8 @@
     main(x, labels, w1, w2) -> (loss, new w1, new w2)
 
 The step is plain first-order dataflow, which is cut into tasks, placed, compiled and run like any
-network; whoever runs it hands the new weights in at the next step. It is there in parts too, so
-that gradients of several microbatches or replicas can be added up in between: `backward`, which
-computes them, and `update`, which uses them.
+network; whoever runs it hands the new weights in at the next step. Two parts of it, `backward` and
+`update`, let gradients of several microbatches or replicas be added up in between.
 """
 
 from __future__ import annotations
