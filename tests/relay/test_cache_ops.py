@@ -111,7 +111,7 @@ def test_attention_reads_no_key_that_is_not_seen() -> None:
 
 def rows_written(cache: np.ndarray, rows: np.ndarray, start: np.ndarray) -> np.ndarray:
     """The cache with the rows; those outside of it are dropped."""
-    result = cache.copy()
+    result: np.ndarray = cache.copy()
     for sequence, first in enumerate(start):
         for row in range(rows.shape[2]):
             if 0 <= first + row < cache.shape[2]:
