@@ -4,7 +4,7 @@ All run on the same cores, in turns, each at its default settings. A turn reads 
 one token, and does so again with more tokens. The first time is that to the first token, and the
 difference is that of the others.
 
-The weights are those of the published file: 4 bits (Q4_1) in all layers, 8 bits in the embedding. In
+The weights are those of the published file: 4 bits (Q4_1) in all layers, 8 in the embedding. In
 float32 they are the same numbers, dequantised. Every program chooses the likeliest token.
 """
 
