@@ -1,8 +1,9 @@
-// `_core.quantise`: weights that a few bits hold exactly.
+// `_core.quantise` and `_core.quantise_with_minimums`: weights that a few bits hold exactly.
 #include <nanobind/ndarray.h>
 
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "parts/kernels/minimum_weights.h"
 #include "parts/kernels/quantised_weights.h"
 
 namespace nb = nanobind;
@@ -24,6 +25,16 @@ bool Quantise(const Matrix<const float>& weights, int bits, const Matrix<uint8_t
                             {zeros.data(), zeros.size()}});
 }
 
+bool QuantiseWithMinimums(const Matrix<const float>& weights, const Matrix<uint8_t>& numbers,
+                          const Matrix<float>& scales, const Matrix<float>& minimums) {
+  const WithoutGil unlocked;
+  return kernels::QuantiseWithMinimums({weights.data(), weights.size()},
+                                       static_cast<int64_t>(weights.size() / scales.size()),
+                                       {{numbers.data(), numbers.size()},
+                                        {scales.data(), scales.size()},
+                                        {minimums.data(), minimums.size()}});
+}
+
 }  // namespace
 
 void BindQuantise(nb::module_& module) {
@@ -42,6 +53,24 @@ numbers
     Written: [rows, depth], uint8.
 scales, zeros
     Written: [rows, blocks], float32 and uint8; the blocks of a row have the same size.
+
+Returns
+-------
+Whether that is exact for every weight; if not, what was written has no meaning.
+)");
+  module.def("quantise_with_minimums", &QuantiseWithMinimums, nb::arg("weights").noconvert(),
+             nb::arg("numbers").noconvert(), nb::arg("scales").noconvert(),
+             nb::arg("minimums").noconvert(), R"(
+Write weights as numbers * scales + minimums, with numbers of 4 bits.
+
+Parameters
+----------
+weights
+    [rows, depth], float32.
+numbers
+    Written: [rows, depth], uint8.
+scales, minimums
+    Written: [rows, blocks], float32; values of float16 where such ones are exact.
 
 Returns
 -------

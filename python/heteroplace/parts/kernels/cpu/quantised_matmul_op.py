@@ -1,43 +1,39 @@
 """Products of a few rows with weights in 4 or 8 bits, unpacked in registers: an op for CPUs.
 
-    (a[rows, depth], words[panels, depth / n, width], scales, zeros) -> a @ weights
+    (a[rows, depth], words[panels, depth / n, width], scales, offsets) -> a @ weights
 
-A word of 32 bits has n numbers of one column, 8 of 4 bits or 4 of 8, one place in depth after the
-other. Two instructions, `and` and a conversion, turn a vector of words into a vector of floats.
-Only the last number of a word is shifted down; for the others the left factor is divided by the
-place value. Zero points are subtracted once per block, by sums of the left row:
+Two instructions, `and` and a conversion, turn a vector of words into a vector of floats. Only the
+last number of a word is shifted down; for the others the left factor is divided by the place value.
+Zero points or minimums come in once per block, by sums of the left row:
 
     sum over blocks of  scale * (sum of number * a  -  zero * sum of a)
+    sum over blocks of  scale * sum of number * a  +  minimum * sum of a
 
 With the precision "int8" the left rows are rounded to 8 bits before (`int8_rows.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relay, te, tir
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
 from heteroplace.parts.kernels.cpu.int8_rows import (
-    depth_in_word,
     rounded_rows,
     row_block,
     weight_in_word,
     word_products,
 )
-from heteroplace.parts.kernels.cpu.packed_matmul_op import packed
 from heteroplace.parts.kernels.cpu.product_tiles import (
     TiledProduct,
     shape_of,
     vector_bytes,
     vector_registers,
 )
-from heteroplace.parts.kernels.rewrites.narrow_weights import narrowed, widened
-from heteroplace.parts.kernels.rewrites.quantised_weights import Quantised
+from heteroplace.parts.kernels.cpu.quantised_panels import SUMS, WORD_BITS, PanelWeights
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.targets import has_int8_activations
 from heteroplace.relay.vnni import LANES
@@ -45,7 +41,7 @@ from heteroplace.tvm_bridge import add_relay_op
 
 QUANTISED_MATMUL_OP = "heteroplace_quantised_matmul"
 """Of a matrix [rows, depth], words [panels, depth / n, width], scales [panels, blocks, width] and
-zero points of that shape, or one; attribute `columns` says how many of theirs are stored."""
+offsets of that shape, or one; attribute `columns` says how many of theirs are stored."""
 
 _UNPACKED_ROWS = {32: 8}
 """How many rows unpack weights in registers, by the number of vector registers, else 4. For more
@@ -55,14 +51,12 @@ _UNPACKED, _NUMBERS, _TILED = (
 )
 """Tags of the three forms."""
 _LEFT, _PART = "left", "part"
-_WORD_BITS = 32
-_SUMS = "float32"
 
 
 def quantised_matmul(
-    a: relay.Expr, words: relay.Expr, scales: relay.Expr, zeros: relay.Expr, columns: int
+    a: relay.Expr, words: relay.Expr, scales: relay.Expr, offsets: relay.Expr, columns: int
 ) -> relay.Call:
-    """Return a call of the op; `words`, `scales` and `zeros` are what `in_words` makes."""
+    """Return a call of the op; `words`, `scales` and `offsets` are what `in_words` makes."""
     add_relay_op(
         QUANTISED_MATMUL_OP,
         "The product of a matrix and of weights of a few bits in panels.",
@@ -70,7 +64,7 @@ def quantised_matmul(
             "a": ("Tensor", "the left one"),
             "words": ("Tensor", "[panels, depth / n, width]"),
             "scales": ("Tensor", "[panels, blocks, width]"),
-            "zeros": ("Tensor", "[panels, blocks, width] or [1, 1, 1]"),
+            "offsets": ("Tensor", "[panels, blocks, width] or [1, 1, 1]"),
         },
         _type_of,
         _compute,
@@ -79,89 +73,21 @@ def quantised_matmul(
     )
     is_rounded = has_int8_activations(tvm.target.Target.current())
     attrs = tvm.ir.make_node("DictAttrs", columns=columns, is_rounded=int(is_rounded))
-    return relay.Call(tvm.ir.Op.get(QUANTISED_MATMUL_OP), [a, words, scales, zeros], attrs)
-
-
-def in_words(weights: Quantised, target: tvm.target.Target) -> list[np.ndarray]:
-    """Return words, scales and zero points in panels for a target, which is the current one.
-
-    Scales are in half precision where that is exact. What is behind the last column is 0. Zero
-    points that are all the same are one number, [1, 1, 1].
-    """
-    columns, depth = weights.numbers.shape
-    in_word = _WORD_BITS // weights.bits
-    words = np.zeros((columns, depth // in_word), np.uint32)
-    is_rounded = has_int8_activations(target)
-    for place in range(in_word):
-        at = depth_in_word(place, weights.bits) if is_rounded else place
-        words |= weights.numbers[:, at::in_word].astype(np.uint32) << (place * weights.bits)
-    panels = [packed(each, _SUMS) for each in (words, narrowed(weights.scales, target))]
-    if np.ptp(weights.zeros) == 0:
-        return [*panels, weights.zeros[:1, :1, np.newaxis]]
-    return [*panels, packed(weights.zeros, _SUMS)]
+    return relay.Call(tvm.ir.Op.get(QUANTISED_MATMUL_OP), [a, words, scales, offsets], attrs)
 
 
 def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
     if not all(isinstance(each, relay.TensorType) for each in arguments):
         return None
     rows, _ = static_shape(arguments[0])
-    return relay.TensorType((rows, int(attrs["columns"])), _SUMS)
-
-
-class _Weights(NamedTuple):
-    """Of one call, in panels."""
-
-    words: te.Tensor
-    scales: te.Tensor
-    zeros: te.Tensor
-    depth: int
-    is_rounded: bool
-    """Whether words are in the order for numbers of 8 bits."""
-
-    @property
-    def in_word(self) -> int:
-        """Numbers of a word."""
-        return self.depth // shape_of(self.words)[1]
-
-    @property
-    def bits(self) -> int:
-        """Of a number."""
-        return _WORD_BITS // self.in_word
-
-    @property
-    def block(self) -> int:
-        """Numbers along the depth that have one scale."""
-        return self.depth // shape_of(self.scales)[1]
-
-    def zero(self, panel: Any, block: Any, x: Any) -> tir.PrimExpr:
-        """Return the zero point of a block, uint8."""
-        return self.zeros[0, 0, 0] if shape_of(self.zeros)[2] == 1 else self.zeros[panel, block, x]
-
-    def dequantised(self) -> te.Tensor:
-        """Return the weights in float32, [panels, depth, width]."""
-        div, mod = tir.indexdiv, tir.indexmod
-        mask = tir.const((1 << self.bits) - 1, "uint32")
-
-        def weight(panel: Any, at: Any, x: Any) -> tir.PrimExpr:
-            word, place = self.words[panel, div(at, self.in_word), x], mod(at, self.in_word)
-            if self.is_rounded:
-                number = weight_in_word(word, place, self.bits)
-            else:
-                shift = (place * self.bits).astype("uint32")
-                number = ((word >> shift) & mask).astype("int32")
-            where = panel, div(at, self.block), x
-            steps = number - self.zero(*where).astype("int32")
-            return steps.astype(_SUMS) * widened(self.scales[where], _SUMS)
-
-        panels, _, width = shape_of(self.words)
-        return te.compute((panels, self.depth, width), weight, "dequantised")
+    return relay.TensorType((rows, int(attrs["columns"])), SUMS)
 
 
 def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
-    a, words, scales, zeros = tensors
+    a, words, scales, offsets = tensors
     rows, depth = shape_of(a)
     columns, is_rounded = int(attrs["columns"]), bool(attrs["is_rounded"])
-    weights = _Weights(words, scales, zeros, depth, is_rounded)
+    weights = PanelWeights(words, scales, offsets, depth, is_rounded)
     if rows <= _UNPACKED_ROWS.get(vector_registers(), 4):
         product = _by_numbers(a, weights) if is_rounded else _unpacked(a, weights)
         return [_stored(product, columns)]
@@ -173,10 +99,10 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
 def _tiled(a: te.Tensor, dequantised: te.Tensor, columns: int) -> TiledProduct:
     rows, depth = shape_of(a)
     width = shape_of(dequantised)[2]
-    return TiledProduct((), rows, columns, depth, width, _SUMS, _SUMS, is_right_made=True)
+    return TiledProduct((), rows, columns, depth, width, SUMS, SUMS, is_right_made=True)
 
 
-def _by_numbers(a: te.Tensor, weights: _Weights) -> te.Tensor:
+def _by_numbers(a: te.Tensor, weights: PanelWeights) -> te.Tensor:
     """Products of rows that are rounded to 8 bits, [panels, rows, width]."""
     rows, depth = shape_of(a)
     panels, _, width = shape_of(weights.words)
@@ -196,10 +122,13 @@ def _by_numbers(a: te.Tensor, weights: _Weights) -> te.Tensor:
 
     def scaled(panel: Any, y: Any, x: Any) -> tir.PrimExpr:
         where = panel, tir.indexdiv(number * block, weights.block), x
-        zero = weights.zero(*where).astype("int32")
-        centred = part[panel, y, number, x] - zero * sums[y, number]
-        of_block = centred.astype(_SUMS) * steps[y, number]
-        return te.sum(widened(weights.scales[where], _SUMS) * of_block, axis=number)
+        scale, offset = weights.scale(*where), weights.offset(*where)
+        summed_up, total = part[panel, y, number, x], sums[y, number]
+        if weights.has_minimums:
+            of_block = scale * summed_up.astype(SUMS) + offset * total.astype(SUMS)
+            return te.sum(of_block * steps[y, number], axis=number)
+        centred = summed_up - offset.astype("int32") * total
+        return te.sum(scale * (centred.astype(SUMS) * steps[y, number]), axis=number)
 
     return te.compute((panels, rows, width), scaled, "product", tag=_NUMBERS)
 
@@ -215,7 +144,7 @@ def _stored(product: te.Tensor, columns: int) -> te.Tensor:
     )
 
 
-def _unpacked(a: te.Tensor, weights: _Weights) -> te.Tensor:
+def _unpacked(a: te.Tensor, weights: PanelWeights) -> te.Tensor:
     """Products of rows with weights that are unpacked in registers, [panels, rows, width]."""
     rows, depth = shape_of(a)
     panels, _, width = shape_of(weights.words)
@@ -223,9 +152,9 @@ def _unpacked(a: te.Tensor, weights: _Weights) -> te.Tensor:
     words_of_block, last = block // in_word, in_word - 1
 
     def at_place(y: Any, word: Any, place: Any) -> tir.PrimExpr:
-        place_value = (tir.const(1, "int32") << (place * bits)).astype(_SUMS)
+        place_value = (tir.const(1, "int32") << (place * bits)).astype(SUMS)
         return a[y, word * in_word + place] / tir.Select(
-            place >= last, tir.const(1, _SUMS), place_value
+            place >= last, tir.const(1, SUMS), place_value
         )
 
     left = te.compute((rows, depth // in_word, in_word), at_place, _LEFT)
@@ -242,7 +171,7 @@ def _unpacked(a: te.Tensor, weights: _Weights) -> te.Tensor:
         mask = tir.const((1 << bits) - 1, "uint32") << (place * bits).astype("uint32")
         shifted = packed_word >> tir.const(last * bits, "uint32")
         value = tir.Select(place >= last, shifted, packed_word & mask)
-        factor = value.astype("int32").astype(_SUMS)
+        factor = value.astype("int32").astype(SUMS)
         return te.sum(left[y, number * words_of_block + word, place] * factor, axis=[word, place])
 
     part = te.compute((panels, rows, blocks, width), summed, _PART)
@@ -250,9 +179,11 @@ def _unpacked(a: te.Tensor, weights: _Weights) -> te.Tensor:
 
     def scaled(panel: Any, y: Any, x: Any) -> tir.PrimExpr:
         where = panel, number, x
-        zero = weights.zero(*where).astype(_SUMS)
-        centred = part[panel, y, number, x] - zero * sums[y, number]
-        return te.sum(widened(weights.scales[where], _SUMS) * centred, axis=number)
+        scale, offset = weights.scale(*where), weights.offset(*where).astype(SUMS)
+        summed_up, total = part[panel, y, number, x], sums[y, number]
+        if weights.has_minimums:
+            return te.sum(scale * summed_up + offset * total, axis=number)
+        return te.sum(scale * (summed_up - offset * total), axis=number)
 
     return te.compute((panels, rows, width), scaled, "product", tag=_UNPACKED)
 
@@ -292,7 +223,7 @@ def _schedule_numbers(schedule: te.Schedule, product: te.Tensor, result: te.Tens
     by_word.reorder(panel, word, iy, io, lane, place)
     for axis in (word, iy, io):
         by_word.unroll(axis)
-    bits = _WORD_BITS // int(place.dom.extent)
+    bits = WORD_BITS // int(place.dom.extent)
     by_word.tensorize(lane, word_products(bits))
 
 

@@ -5,3 +5,4 @@ from __future__ import annotations
 import heteroplace._core as _core
 
 quantise = _core.quantise
+quantise_with_minimums = _core.quantise_with_minimums

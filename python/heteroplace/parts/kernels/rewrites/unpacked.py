@@ -61,7 +61,7 @@ _MATMUL, _BATCH_MATMUL = f"{_CPU}.matmul_op:matmul", f"{_CPU}.batch_matmul_op:ba
 _PACKED = f"{_CPU}.packed_matmul_op:packed"
 _PACKED_MATMUL = f"{_CPU}.packed_matmul_op:packed_matmul"
 _QUANTISED = "heteroplace.parts.kernels.rewrites.quantised_weights:quantised"
-_WORDS = f"{_CPU}.quantised_matmul_op:in_words"
+_WORDS = f"{_CPU}.quantised_panels:in_words"
 _QUANTISED_MATMUL = f"{_CPU}.quantised_matmul_op:quantised_matmul"
 """Each is loaded with the first product that is done so."""
 _TILED_DTYPES = frozenset({"float32", "float64"})

@@ -2,7 +2,8 @@
 
     weight = (number - zero point of its block) * scale of its block
 
-What is dequantised is exact: kernels find the numbers again (`rewrites/quantised_weights.py`).
+Zero points that are not whole become minimums, -zero point * scale. What is dequantised is exact:
+kernels find the numbers again (`rewrites/quantised_weights.py`).
 Source: schemas of onnxruntime's contributed operators.
 """
 
@@ -15,6 +16,9 @@ from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.converters.call import Array, OnnxCall, const
 
 _BYTE = 8
+_NEAR_FLOAT16 = 2.0**-22
+"""By what part of itself a minimum may be off the float16 that it was before it was divided by the
+scale and multiplied again."""
 
 
 def mat_mul_n_bits(call: OnnxCall) -> relay.Expr:
@@ -73,10 +77,9 @@ def gather_block_quantized(call: OnnxCall) -> relay.Expr:
     zero, count = const(0, call.dtype(1)), const(size, call.dtype(1))
     indices = relay.where(relay.less(indices, zero), relay.add(indices, count), indices)
     is_inside = relay.logical_and(relay.greater_equal(indices, zero), relay.less(indices, count))
-    # Behind the last slice there is one of zeros.
-    ends = [(0, int(each == gathered)) for each in range(rank)]
-    places = relay.where(is_inside, indices, count)
-    return relay.take(const(np.pad(table, ends), call.dtype(2)), places, gathered)
+    slices = relay.take(const(table, call.dtype(2)), indices, gathered)  # clipped where outside
+    shape = [1] * gathered + [*call.shape(1)] + [1] * (rank - gathered - 1)
+    return relay.where(relay.reshape(is_inside, shape), slices, const(0, call.dtype(2)))
 
 
 def _bits(call: OnnxCall) -> int:
@@ -94,7 +97,20 @@ def _unpacked(data: Array, bits: int) -> Array:
 
 def _dequantised(numbers: Array, scales: Array, zeros: Array | None, zero: int) -> Array:
     """Return (numbers - zeros) * scales in float32; zeros None: all are `zero`."""
-    steps = numbers.astype(np.float32)
+    steps, scales = numbers.astype(np.float32), scales.astype(np.float32)
+    if zeros is not None and not np.array_equal(zeros, np.rint(zeros)):
+        steps *= scales
+        steps += _minimums(scales, zeros.astype(np.float32))
+        return steps
     steps -= np.float32(zero) if zeros is None else zeros.astype(np.float32)
-    steps *= scales.astype(np.float32)
+    steps *= scales
     return steps
+
+
+def _minimums(scales: Array, zeros: Array) -> Array:
+    """Return -zeros * scales, in float32, or the float16 that is next to it."""
+    minimums = -zeros * scales
+    with np.errstate(over="ignore"):  # what is too large is infinite, which is not near
+        halves = minimums.astype(np.float16).astype(np.float32)
+        is_near = np.abs(halves - minimums) <= _NEAR_FLOAT16 * np.abs(minimums)
+    return np.where(is_near, halves, minimums)
