@@ -10,13 +10,14 @@ import onnx_models as om
 import pytest
 import tvm
 from relay_models import cpu_cluster, run_by_tvm, var
-from test_quantised_weights import DEPTH, quantised_model, weights_of
+from test_quantised_weights import DEPTH, minimum_weights, quantised_model, weights_of
 from tvm import relay, te
 
 import heteroplace as hp
 from heteroplace.errors import SolverError, VerificationError
 from heteroplace.parts.kernels.cpu.int8_rows import rounded_rows, row_block
-from heteroplace.parts.kernels.cpu.quantised_matmul_op import in_words, quantised_matmul
+from heteroplace.parts.kernels.cpu.quantised_matmul_op import quantised_matmul
+from heteroplace.parts.kernels.cpu.quantised_panels import in_words
 from heteroplace.parts.kernels.rewrites.quantised_weights import quantised
 from heteroplace.relay.targets import INT8_ACTIVATIONS, multiplies_integers, with_precision
 from heteroplace.tvm_bridge import llvm_cpu_target
@@ -82,8 +83,21 @@ def test_products_are_those_of_rounded_rows(
 ) -> None:
     if (bits, block, has_zeros) == (4, 128, True):
         block = DEPTH
-    columns = 300
-    weights = weights_of(bits, block, has_zeros=has_zeros, columns=columns, seed=rows)
+    check_rounded(weights_of(bits, block, has_zeros=has_zeros, columns=300, seed=rows), rows)
+
+
+@needs_vnni
+@pytest.mark.costly(12)
+@pytest.mark.parametrize("rows", [1, 3, 16, 64])
+@pytest.mark.parametrize(("block", "columns"), [(16, 301), (32, 300), (128, 300)])
+def test_products_with_minimums_are_those_of_rounded_rows(
+    rows: int, block: int, columns: int
+) -> None:
+    check_rounded(minimum_weights(block, is_half=block == 32, columns=columns), rows)
+
+
+def check_rounded(weights: np.ndarray, rows: int) -> None:
+    columns = len(weights)
     few_bits = quantised(weights)
     assert few_bits is not None
     x = np.random.default_rng(rows).standard_normal((rows, DEPTH)).astype("float32")

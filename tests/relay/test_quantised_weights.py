@@ -18,10 +18,8 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.errors import InfeasibleError
-from heteroplace.parts.kernels.cpu.quantised_matmul_op import (
-    in_words,
-    quantised_matmul,
-)
+from heteroplace.parts.kernels.cpu.quantised_matmul_op import quantised_matmul
+from heteroplace.parts.kernels.cpu.quantised_panels import in_words
 from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
 from heteroplace.parts.kernels.rewrites.narrow_weights import MIN_NARROWED, MIN_QUANTISED
 from heteroplace.parts.kernels.rewrites.quantised_weights import quantised
@@ -60,8 +58,24 @@ def dequantised(weights: np.ndarray) -> np.ndarray | None:
     if few_bits is None:
         return None
     blocks = few_bits.numbers.reshape(*few_bits.scales.shape, -1).astype("float32")
-    steps = blocks - few_bits.zeros[..., None].astype("float32")
-    return (steps * few_bits.scales[..., None]).reshape(weights.shape)
+    scales, offsets = few_bits.scales[..., None], few_bits.offsets[..., None].astype("float32")
+    if few_bits.offsets.dtype == "float32":
+        return np.asarray(blocks * scales + offsets).reshape(weights.shape)
+    return np.asarray((blocks - offsets) * scales).reshape(weights.shape)
+
+
+def minimum_weights(block: int, *, is_half: bool, columns: int = 512, seed: int = 0) -> np.ndarray:
+    """Weights [columns, DEPTH] of 4 bits with a minimum in each block, some of which are whole
+    zero points, or of one value."""
+    random = np.random.default_rng([seed, block])
+    shape = (columns, DEPTH // block, 1)
+    dtype = "float16" if is_half else "float32"
+    scales = (random.random(shape) * 0.01 + 0.001).astype(dtype).astype("float32")
+    minimums = (random.random(shape) * 0.1 - 0.08).astype(dtype).astype("float32")
+    minimums[::3] = -8 * scales[::3]
+    scales[5] = 0
+    numbers = random.integers(0, 16, (columns, DEPTH // block, block)).astype("float32")
+    return (numbers * scales + minimums).reshape(columns, DEPTH)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -100,6 +114,28 @@ def test_weights_of_which_one_is_no_multiple_stay(bits: int, place: int, odd: fl
         np.testing.assert_array_equal(again, weights)
     else:
         assert odd not in (0.0, "other"), "a sign or a zero is still a multiple"
+
+
+@pytest.mark.parametrize("block", [16, 32, 64, 128, DEPTH])
+@pytest.mark.parametrize("is_half", [False, True])
+def test_weights_with_a_minimum_are_found_in_4_bits(block: int, is_half: bool) -> None:
+    weights = minimum_weights(block, is_half=is_half)
+    few_bits = quantised(weights)
+    assert few_bits is not None
+    assert (few_bits.bits, few_bits.scales.shape) == (4, (len(weights), DEPTH // block))
+    float_bytes = 2 if is_half and few_bits.scales.size >= MIN_NARROWED else 4
+    held_bytes = weights.size // 2 + 2 * few_bits.scales.size * float_bytes
+    assert few_bits.held_bytes(TARGETS[0]) == held_bytes
+    np.testing.assert_array_equal(dequantised(weights), weights)
+
+
+@pytest.mark.parametrize("odd", ["next", "between", np.inf, np.nan])
+def test_weights_of_which_one_is_off_its_minimum_stay(odd: float | str) -> None:
+    weights = minimum_weights(32, is_half=True)
+    value, step = weights[7, 3], weights[7, :32].max() - weights[7, :32].min()
+    changed = {"next": np.nextafter(value, np.float32(1)), "between": value + step / 40}
+    weights[7, 3] = changed[odd] if isinstance(odd, str) else odd
+    assert quantised(weights) is None
 
 
 def test_no_other_weights_are_quantised() -> None:
@@ -141,6 +177,23 @@ def test_products_are_those_of_dequantised_weights(
     is_fused: bool,
 ) -> None:
     weights = weights_of(bits, block, has_zeros=has_zeros, columns=columns, seed=rows)
+    check_products(weights, rows, target, is_fused=is_fused)
+
+
+@pytest.mark.costly(12)
+@pytest.mark.parametrize("rows", [1, 3, 16, 64])
+@pytest.mark.parametrize(("block", "columns", "is_half"), [(32, 1000, True), (16, 301, False)])
+def test_products_with_minimums_are_those_of_dequantised_weights(
+    rows: int, block: int, columns: int, is_half: bool
+) -> None:
+    weights = minimum_weights(block, is_half=is_half, columns=columns)
+    check_products(weights, rows, TARGETS[rows % 2], is_fused=rows == 3)
+
+
+def check_products(
+    weights: np.ndarray, rows: int, target: tvm.target.Target, *, is_fused: bool
+) -> None:
+    columns = len(weights)
     x = np.random.default_rng(rows).standard_normal((rows, DEPTH)).astype("float32")
     few_bits = quantised(weights)
     assert few_bits is not None
