@@ -6,7 +6,8 @@ microbatch. Transposes that belong to the same task are not made at all.
 
     nn.dense(%x, const)             ==>  heteroplace_packed_matmul(%x, panels)
     nn.matmul(%x, const)            ==>  heteroplace_packed_matmul(%x, panels)
-    nn.dense(%x, const of 4 bits)   ==>  heteroplace_quantised_matmul(%x, words, scales, zeros)
+    nn.dense(%x, const of 4 bits)   ==>  heteroplace_quantised_matmul(%x, words, scales, offsets)
+    take(const of 4 bits, %i)       ==>  heteroplace_quantised_rows(%i, words, scales, offsets)
     nn.dense(%x, %w)                ==>  heteroplace_matmul(%x, %w, transpose_b)
     nn.dense(%x, transpose(%w))     ==>  heteroplace_matmul(%x, %w)
     nn.matmul(%x, %w, ...)          ==>  heteroplace_matmul(%x, %w, ...)
@@ -16,7 +17,8 @@ TVM's own `nn.matmul` is naive on CPUs. Where a target names a library for produ
 is. TVM's dense layers are slow unless a power of two divides the number of rows, and its products
 of batches always. Panels depend on the weights alone: those of branches of routers are the same at
 each capacity. Panels, and tables that are looked up, are in half precision where it holds their
-weights exactly (`narrow_weights`), and panels in 4 or 8 bits where these do (`quantised_weights`).
+weights exactly (`narrow_weights`), and both in 4 or 8 bits where these do (`quantised_weights`).
+Equal panels are one constant: an embedding may be the head, too.
 Where kernels are to be TVM's own all of this is not done, and products of batches stay.
 """
 
@@ -63,6 +65,7 @@ _PACKED_MATMUL = f"{_CPU}.packed_matmul_op:packed_matmul"
 _QUANTISED = "heteroplace.parts.kernels.rewrites.quantised_weights:quantised"
 _WORDS = f"{_CPU}.quantised_panels:in_words"
 _QUANTISED_MATMUL = f"{_CPU}.quantised_matmul_op:quantised_matmul"
+_QUANTISED_ROWS = f"{_CPU}.quantised_rows_op:quantised_rows"
 """Each is loaded with the first product that is done so."""
 _TILED_DTYPES = frozenset({"float32", "float64"})
 """Products of batches of these types are done in tiles."""
@@ -99,7 +102,8 @@ class ReadWeights(NamedTuple):
 
     constant: relay.Constant
     is_transposed: bool | None = None
-    """Of a matrix in panels, whether it is [columns, depth]; None: it is read as it lies."""
+    """Of a matrix in panels, whether it is [columns, depth]; None: it is read as it lies. A table
+    is [rows, depth], in panels if a few bits hold it."""
 
     def few_bits(self) -> Any:
         """Return a matrix in 4 or 8 bits (`Quantised`) if that is exact, else None."""
@@ -121,7 +125,7 @@ def weights_of(call: relay.Call) -> ReadWeights | None:
     weights: relay.Expr | None = None
     is_transposed: bool | None = None
     if is_op_call(call, "take"):
-        weights = call.args[0]
+        weights, is_transposed = call.args[0], True if _takes_rows(call) else None
     elif is_op_call(call, "nn.batch_matmul") and _are_tiled(call):
         weights = call.args[1]
     else:
@@ -229,11 +233,23 @@ def _looked_up(old: relay.Call, new: relay.Call, panels: Panels) -> relay.Expr:
     table = old.args[0]
     if not isinstance(table, relay.Constant):
         return new
+    if _takes_rows(old) and ReadWeights(table, is_transposed=True).few_bits() is not None:
+        weights = _in_panels(table, True, panels)
+        shape = static_shape(table.checked_type)
+        return spanned(load_entry(_QUANTISED_ROWS)(new.args[1], *weights, shape), old.span)
     narrow = _narrowly_read(table, "", lambda array: array, panels)
     if narrow.data.dtype == table.data.dtype:
         return new
     rows = relay.Call(new.op, [narrow, *new.args[1:]], new.attrs, None, old.span)
     return widened_value(rows, narrow.data.dtype, old.span)
+
+
+def _takes_rows(call: relay.Call) -> bool:
+    """Whether a lookup reads rows of a matrix, and indices outside of it are clipped."""
+    attrs = call.attrs
+    is_plain = attrs.mode != "wrap" and int(attrs.batch_dims) == 0
+    is_matrix = len(call.args[0].checked_type.shape) == 2
+    return is_plain and is_matrix and attrs.axis is not None and int(attrs.axis) == 0
 
 
 def _narrowly_read(
@@ -262,13 +278,23 @@ def _read_as(
     if key not in panels:
         array = constant.data.numpy()
         arrays = [np.ascontiguousarray(each) for each in laid(array)]
-        panels[key] = (
-            constant,
-            tuple(
-                constant if each is array else relay.const(each, str(each.dtype)) for each in arrays
-            ),
+        read = _equal_constants(arrays, panels) or tuple(
+            constant if each is array else relay.const(each, str(each.dtype)) for each in arrays
         )
+        panels[key] = (constant, read)
     return panels[key][1]
+
+
+def _equal_constants(arrays: Sequence[np.ndarray], panels: Panels) -> tuple[relay.Constant, ...]:
+    """Constants in a few bits that hold these arrays; none: ()."""
+    shapes = [(each.shape, str(each.dtype)) for each in arrays]
+    for _, read in panels.values():
+        if len(read) == 1 or [(each.data.shape, each.data.dtype) for each in read] != shapes:
+            continue
+        others = [each.data.numpy() for each in reversed(read)]  # the smallest first
+        if all(map(np.array_equal, reversed(arrays), others)):
+            return read
+    return ()
 
 
 def _untransposed(operand: MatrixOperand, reader: relay.Call) -> MatrixOperand:
