@@ -103,7 +103,8 @@ class Block {
       if (weight == kUnbounded) continue;
       const double below = std::nextafter(weight, -kUnbounded);
       const double above = std::nextafter(weight, kUnbounded);
-      levels_.push_back({weight, static_cast<float>(i), (below + weight) / 2, (weight + above) / 2});
+      levels_.push_back(
+          {weight, static_cast<float>(i), (below + weight) / 2, (weight + above) / 2});
     }
     return true;
   }

@@ -78,8 +78,8 @@ class PanelWeights(NamedTuple):
     def offset(self, panel: Any, block: Any, x: Any) -> tir.PrimExpr:
         """Return the zero point of a block, uint8, or its minimum, float32."""
         is_one = shape_of(self.offsets)[2] == 1
-        found = self.offsets[0, 0, 0] if is_one else self.offsets[panel, block, x]
-        return widened(found, SUMS) if self.has_minimums else found
+        value = self.offsets[0, 0, 0] if is_one else self.offsets[panel, block, x]
+        return widened(value, SUMS) if self.has_minimums else value
 
     def scale(self, panel: Any, block: Any, x: Any) -> tir.PrimExpr:
         """Return the scale of a block, float32."""

@@ -68,11 +68,11 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     weights = PanelWeights(words, scales, offsets, depth, bool(attrs["is_rounded"]))
     width = shape_of(words)[2]
 
-    def found(*where: Any) -> tir.PrimExpr:
+    def element(*where: Any) -> tir.PrimExpr:
         *at, place = where
         index = indices[tuple(at)]
         last = tir.const(rows - 1, index.dtype)
         row = tir.min(tir.max(index, tir.const(0, index.dtype)), last).astype("int32")
         return weights.weight(tir.indexdiv(row, width), place, tir.indexmod(row, width))
 
-    return [te.compute((*indices.shape, depth), found, "rows", tag=tag.INJECTIVE)]
+    return [te.compute((*indices.shape, depth), element, "rows", tag=tag.INJECTIVE)]
