@@ -73,6 +73,10 @@ _INSTEAD = {
         "benchmarks.run.streams",
         "trained models that read a minute of audio, their state in a session",
     ),
+    "text": (
+        "benchmarks.run.text",
+        "a small language model that writes text, beside llama.cpp and other runtimes",
+    ),
     "half": (
         "benchmarks.run.half",
         "networks with weights in float16 and bfloat16, against float32 and onnxruntime",

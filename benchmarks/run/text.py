@@ -73,6 +73,9 @@ class Writer(Protocol):
         """Give up its memory."""
 
 
+Make = Callable[[onnx.ModelProto, bytes, Path], Writer]
+
+
 def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the forms of weights whose name matches the regular expression `only`."""
     for name in matching_names(only, ("int4", "float32")):
@@ -81,13 +84,13 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
 
 def _rows(name: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure all programs with one form of weights; a row for each, times in ms."""
-    prompts, count, rounds = _PROMPTS, _NEW_TOKENS, _ROUNDS
+    prompts: Sequence[int] = _PROMPTS
+    count, rounds = _NEW_TOKENS, _ROUNDS
     if name == SMALLEST:
         prompts, count, rounds = (8,), 2, 1
     say("downloading")
     content = smollm2_content()
-    weights = "float32" if name == "float32" else "int4"
-    model = smollm2(weights=weights, content=content)
+    model = smollm2(weights="float32" if name == "float32" else "int4", content=content)
     ids = _long_prompt(content, max(prompts))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -163,18 +166,16 @@ def _long_prompt(content: bytes, count: int) -> list[int]:
     return ids[:count]
 
 
-def _programs(
-    name: str,
-) -> dict[str, Callable[[onnx.ModelProto, bytes, Path], Writer]]:
+def _programs(name: str) -> dict[str, Make]:
     """The programs that are installed and take the form of weights."""
-    programs: dict[str, Callable[[onnx.ModelProto, bytes, Path], Writer]] = {"ours": _Ours}
+    programs: dict[str, Make] = {"ours": _Ours}
     if name == "int4":
         programs["ours, int8"] = _OursInt8
     if name == SMALLEST:
         return programs
     if name == "float32":
         programs["onnxruntime"] = _Onnxruntime
-    others = {
+    others: dict[str, tuple[str, Make, tuple[str, ...]]] = {
         "llama.cpp": ("llama_cpp", _LlamaCpp, ("int4",)),
         "openvino-genai": ("openvino_genai", _OpenvinoGenai, ("int4",)),
         "onnxruntime-genai": ("onnxruntime_genai", _OnnxruntimeGenai, ("int4", "float32")),
@@ -264,7 +265,7 @@ class _LlamaCpp:
         )
 
     def write(self, prompt: Sequence[int], count: int) -> list[int]:
-        self._model.reset()
+        self._model.n_tokens = 0
         new, tokens = list(prompt), []
         for _ in range(count):
             self._model.eval(new)

@@ -14,12 +14,12 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.lower.compile import lower_network
+from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
 from heteroplace.pipeline.core_stages import prepare
 from heteroplace.relay.cache.attention_kernel import AttentionOptions
 from heteroplace.relay.cache.expanded import Expanded
 from heteroplace.relay.cache.op import (
     CACHED_ATTENTION_OP,
-    WRITE_ROWS_OP,
     cached_attention,
     write_rows,
 )

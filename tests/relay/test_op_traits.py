@@ -11,7 +11,7 @@ import pytest
 import tvm
 
 import heteroplace
-from heteroplace.model.op_traits.op_record import OpTraits
+from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP, OpTraits
 from heteroplace.model.op_traits.op_table import OPS, RECORDS, ops_where, rules_by_op, traits_of
 from heteroplace.parts.kernels.cpu import (
     batch_matmul_op,
@@ -19,7 +19,7 @@ from heteroplace.parts.kernels.cpu import (
     matmul_op,
     packed_matmul_op,
 )
-from heteroplace.relay.cache.op import CACHED_ATTENTION_OP, WRITE_ROWS_OP
+from heteroplace.relay.cache.op import CACHED_ATTENTION_OP
 from heteroplace.relay.recurrent.op import RECURRENT_BYTES_OP, RECURRENT_OP
 
 PACKAGE = Path(heteroplace.__file__).parent

@@ -17,7 +17,6 @@ from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, State, TokenizerText
 from heteroplace.lower.compile import CompiledKernels
-from heteroplace.lower.kept_states import with_kept_states
 from heteroplace.lower.kernels import KernelCalls, Value
 from heteroplace.lower.library import KernelLibrary
 from heteroplace.lower.lower import lower
@@ -49,6 +48,8 @@ _WEIGHTS_BLOB = "heteroplace.lower.artifact:weights_blob"
 """Loaded when an executable is written or run."""
 _CHECK_PROGRAMS = "heteroplace.native.transports:check_programs"
 """Loaded for programs of several hosts."""
+_WITH_KEPT_STATES = "heteroplace.lower.kept_states:with_kept_states"
+"""Loaded for a network with state of sessions."""
 _SHARE_WEIGHTS = "heteroplace.lower.shared_weights:share_weights"
 """Loaded for several plans over the same weights."""
 
@@ -310,7 +311,9 @@ def _lowered(
 ) -> Lowered:
     """Lower a solution; its predictions begin with the first run."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
-    calls = with_kept_states(compiled.calls, pairs, graph, cluster, plan)
+    calls = compiled.calls
+    if pairs:
+        calls = load_entry(_WITH_KEPT_STATES)(calls, pairs, graph, cluster, plan)
     lowered = lower(calls, graph, cluster, plan, timeline)
     if not solution.predictions:
         return lowered

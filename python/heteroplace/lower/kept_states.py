@@ -13,7 +13,6 @@ from dataclasses import replace
 from heteroplace.lower.kernels import KernelCall, KernelCalls
 from heteroplace.lower.order.call_places import CallPlaces
 from heteroplace.lower.order.instructions import root
-from heteroplace.lower.program import aligned
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
@@ -80,40 +79,3 @@ def _may_change(
         and call.branch is None
         and call.items == (0,)
     )
-
-
-def output_places(calls: KernelCalls, host: int) -> list[tuple[int, int]]:
-    """Return (value, memory) of each output: that of the host, but for state that is changed where
-    it lies."""
-    roots = [root(calls, value) for value in calls.outputs]
-    states = [calls.values[value].in_place_of for value in roots]
-    memories = [None if state is None else calls.values[state].memory for state in states]
-    return [
-        (value, host if memory is None else memory)
-        for value, memory in zip(roots, memories, strict=True)
-    ]
-
-
-class SessionLayout:
-    """Where state lies in the blocks that a session keeps, in the order of the inputs."""
-
-    def __init__(
-        self, calls: KernelCalls, inputs: Sequence[tuple[int, int]], num_memories: int
-    ) -> None:
-        """
-        Parameters
-        ----------
-        inputs
-            (value, memory) of each input of the program.
-        """
-        self.offsets: dict[tuple[int, int], int] = {}
-        """Bytes from the start of the memory's block."""
-        self.num_bytes = [0] * num_memories
-        """Of the block in each memory."""
-        positions = {value: position for position, (value, _) in enumerate(inputs)}
-        self.states = tuple((positions[value], output) for value, output in calls.kept_states)
-        """(input, output), as positions."""
-        for value, memory in inputs:
-            if calls.values[value].is_kept:
-                self.offsets[value, memory] = self.num_bytes[memory]
-                self.num_bytes[memory] += aligned(calls.values[value].bytes)

@@ -13,15 +13,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heteroplace.errors import InfeasibleError, LoweringError
-from heteroplace.lower.kept_states import SessionLayout, output_places
 from heteroplace.lower.kernels import KernelCalls
 from heteroplace.lower.lowered import Lowered, excess_of
 from heteroplace.lower.order.clocks import Clocks
 from heteroplace.lower.order.delay_for_memory import with_late_calls
 from heteroplace.lower.order.duplicate_layouts import with_remade_layouts
-from heteroplace.lower.order.instructions import Instance, Instruction, Ordered, root
+from heteroplace.lower.order.instructions import Instance, Instruction, Ordered, output_places, root
 from heteroplace.lower.order.lifetimes import find_conflicts, touched_owners, waited_for
-from heteroplace.lower.order.memory_plan import Arena, lay_out
+from heteroplace.lower.order.memory_plan import Arena, SessionLayout, lay_out
 from heteroplace.lower.order.order import order_instructions
 from heteroplace.lower.order.queues import NO_SPACE, QueueTable
 from heteroplace.lower.program import (

@@ -16,7 +16,6 @@ import tvm
 from tvm import tir
 
 from heteroplace.lower.kernels import Kernel, KernelCall
-from heteroplace.relay.cache.op import WRITE_ROWS_OP
 from heteroplace.relay.cache.write_kernel import KEPT_ROWS
 from heteroplace.tir.lowered_functions import with_functions, with_nodes
 
@@ -80,7 +79,7 @@ def with_rows_in_place(call: KernelCall, kernels: dict[str, Kernel]) -> KernelCa
     """Return a call that writes rows of a cache with its second kernel, which is added to the
     kernels; another call as it is."""
     kernel = kernels[call.kernel]
-    operand = kept_operand(kernel) if kernel.op == WRITE_ROWS_OP else None
+    operand = kept_operand(kernel)
     if operand is None:
         return call
     symbol = kernel.symbol + IN_PLACE_SUFFIX

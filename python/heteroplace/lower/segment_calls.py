@@ -15,16 +15,17 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import LoweringError
 from heteroplace.lower.fused_functions import finished, function_flops, last_cause, op_text
 from heteroplace.lower.kernel_provider import Tunings, kernel_variants
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.lower.library_symbols import library_workspace_bytes
 from heteroplace.lower.nameless import nameless
-from heteroplace.lower.rows_in_place import with_rows_in_place
 from heteroplace.lower.segments import Segment, ValueName
 from heteroplace.lower.workspace import Workspace, kernel_workspace
 from heteroplace.model.kernel_rules import why_barred
+from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
 from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,
@@ -37,6 +38,9 @@ from heteroplace.relay.targets import has_stock_kernels, variant_maker
 from heteroplace.stage_log import Count
 from heteroplace.tir.exact_floats import exact_floats
 from heteroplace.tvm_bridge import lowering_by_tvm
+
+_ROWS_IN_PLACE = "heteroplace.lower.rows_in_place:with_rows_in_place"
+"""Loaded for a network with a cache."""
 
 
 def lower_segments(
@@ -270,7 +274,9 @@ class _Lowerer:
             with made_for:
                 kernel = self._lower(nameless(node.op), made_for)
         call = KernelCall(kernel, index, task, reads, writes, self.kernels[kernel].workspace)
-        self.calls.append(with_rows_in_place(call, self.kernels))
+        if self.kernels[kernel].op == WRITE_ROWS_OP:
+            call = load_entry(_ROWS_IN_PLACE)(call, self.kernels)
+        self.calls.append(call)
         return writes
 
     def _lower_variant(

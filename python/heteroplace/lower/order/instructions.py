@@ -104,3 +104,15 @@ def root(calls: KernelCalls, value: int) -> int:
     while (alias_of := calls.values[value].alias_of) is not None:
         value = alias_of
     return value
+
+
+def output_places(calls: KernelCalls, host: int) -> list[tuple[int, int]]:
+    """Return (value, memory) of each output: that of the host, but for state that is changed where
+    it lies."""
+    roots = [root(calls, value) for value in calls.outputs]
+    states = [calls.values[value].in_place_of for value in roots]
+    memories = [None if state is None else calls.values[state].memory for state in states]
+    return [
+        (value, host if memory is None else memory)
+        for value, memory in zip(roots, memories, strict=True)
+    ]

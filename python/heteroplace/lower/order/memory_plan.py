@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from heteroplace.lower.kernels import KernelCalls
+from heteroplace.lower.program import aligned
+
 _MAX_PLACEMENTS = 20_000
 """Places of single values that are looked for in improving a layout."""
 
@@ -153,3 +156,28 @@ class Arena:
                 ranges.append(_Range(end, retired.end, retired.users))
         self._retired = ranges
         return tuple(dict.fromkeys(users))
+
+
+class SessionLayout:
+    """Where state lies in the blocks that a session keeps, in the order of the inputs."""
+
+    def __init__(
+        self, calls: KernelCalls, inputs: Sequence[tuple[int, int]], num_memories: int
+    ) -> None:
+        """
+        Parameters
+        ----------
+        inputs
+            (value, memory) of each input of the program.
+        """
+        self.offsets: dict[tuple[int, int], int] = {}
+        """Bytes from the start of the memory's block."""
+        self.num_bytes = [0] * num_memories
+        """Of the block in each memory."""
+        positions = {value: position for position, (value, _) in enumerate(inputs)}
+        self.states = tuple((positions[value], output) for value, output in calls.kept_states)
+        """(input, output), as positions."""
+        for value, memory in inputs:
+            if calls.values[value].is_kept:
+                self.offsets[value, memory] = self.num_bytes[memory]
+                self.num_bytes[memory] += aligned(calls.values[value].bytes)

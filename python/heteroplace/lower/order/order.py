@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heteroplace.errors import LoweringError
-from heteroplace.lower.kept_states import output_places
 from heteroplace.lower.kernels import KernelCalls
 from heteroplace.lower.order.call_places import CallPlace, CallPlaces
 from heteroplace.lower.order.calls_in_place import CallsInPlace
@@ -20,7 +19,13 @@ from heteroplace.lower.order.copy_hops import Legs
 from heteroplace.lower.order.gather_batches import Joins
 from heteroplace.lower.order.global_order import in_order, with_messages
 from heteroplace.lower.order.grouped import with_groups
-from heteroplace.lower.order.instructions import Instance, Instruction, Ordered, root
+from heteroplace.lower.order.instructions import (
+    Instance,
+    Instruction,
+    Ordered,
+    output_places,
+    root,
+)
 from heteroplace.lower.routed_lowering import guards_of, routed_lowering
 from heteroplace.lower.value_tensors import tensors_of_values
 from heteroplace.model.cluster import Cluster

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+WRITE_ROWS_OP = "heteroplace_write_rows"
+"""The op whose result may lie where its operand is; then its kernel writes some rows alone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTraits:

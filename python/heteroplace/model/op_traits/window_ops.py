@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heteroplace.model.op_traits.op_record import OpTraits
+from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP, OpTraits
 
 _OP = OpTraits()
 _PRODUCT = OpTraits(
@@ -29,7 +29,7 @@ RECORDS = (
     _OP.of(
         "heteroplace_recurrent heteroplace_recurrent_bytes", kind="recurrent", flops="recurrent"
     ),
-    _OP.of("heteroplace_write_rows", kind="cache", flops="none", indices="rows"),
+    _OP.of(WRITE_ROWS_OP, kind="cache", flops="none", indices="rows"),
     _OP.of("heteroplace_cached_attention", kind="cache", flops="attention", indices="past"),
     _CONVOLUTION.of("nn.conv1d nn.conv2d nn.conv3d", cost="compute", cells="convolution"),
     _CONVOLUTION.of("nn.conv2d_transpose", cost="compute"),

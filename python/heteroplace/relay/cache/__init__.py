@@ -1,1 +1,0 @@
-"""Caches of keys and values with a fixed capacity: written rows, and attention over them."""

@@ -13,7 +13,8 @@ import tvm
 from tvm import relay
 
 from heteroplace.model.cluster import Cluster
-from heteroplace.relay.cache.op import CACHED_ATTENTION_OP, WRITE_ROWS_OP, options_of
+from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
+from heteroplace.relay.cache.op import CACHED_ATTENTION_OP, options_of
 from heteroplace.relay.expressions import function_pass, is_op_call, rebuilt, static_shape
 from heteroplace.relay.tasks.spans import with_span
 
