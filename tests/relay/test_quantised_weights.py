@@ -24,7 +24,9 @@ from heteroplace.parts.kernels.rewrites.held_weights import with_held_weights
 from heteroplace.parts.kernels.rewrites.narrow_weights import MIN_NARROWED, MIN_QUANTISED
 from heteroplace.parts.kernels.rewrites.quantised_weights import quantised
 from heteroplace.parts.kernels.rewrites.unpacked import ReadWeightsInPlace
+from heteroplace.relay.targets import multiplies_integers
 from heteroplace.relay.tasks.network import cut_network
+from heteroplace.tvm_bridge import llvm_cpu_target
 from tests.strategies import exact_cases, num_cases
 
 TARGETS = tuple(map(tvm.target.Target, (TARGET, "llvm -mcpu=haswell")))
@@ -226,6 +228,35 @@ def test_products_read_them_whatever_lies_first(turns: bool) -> None:
     with tvm.transform.PassContext(opt_level=3):
         read = ReadWeightsInPlace(TARGETS[0])(mod)["main"].body
     assert [str(each.data.dtype) for each in read.args[1:]] == ["uint32", "float16", "uint8"]
+
+
+@pytest.mark.costly(8)
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_an_embedding_that_is_the_head_is_stored_once(
+    precision: str, bits: int, tmp_path: Path
+) -> None:
+    if precision == "int8" and not multiplies_integers(tvm.target.Target(llvm_cpu_target())):
+        pytest.skip("this processor has no VNNI")
+    rows = 2053
+    weights = minimum_weights(32, is_half=True, columns=rows)
+    if bits == 8:
+        weights = weights_of(8, 32, has_zeros=False, columns=rows)
+    indices = var("i", (3,), "int64")
+    taken = relay.take(relay.const(weights), indices, axis=0)
+    body = relay.nn.dense(relay.nn.relu(taken), relay.const(weights.copy()))
+    outputs = relay.Tuple([taken, body])
+    mod = tvm.IRModule.from_expr(relay.Function([indices], outputs))
+    executable = hp.build(mod, cpu_cluster(), costs=random_costs, precision=precision)
+    executable.export_library(tmp_path / "tied.so")
+    panels = -(-rows // 48) * 48 * DEPTH
+    assert (tmp_path / "tied.so").stat().st_size < 1.5 * panels * (bits + 1) // 8 + 300_000
+    places = np.array([rows - 1, 0, 47])
+    looked_up, scores = hp.Executor(executable).run(i=places)
+    np.testing.assert_array_equal(looked_up, weights[places])
+    expected = np.maximum(weights[places], 0) @ weights.T
+    limit = 1e-5 if precision == "float32" else 0.03
+    np.testing.assert_allclose(scores, expected, atol=limit * np.abs(expected).max())
 
 
 def test_weights_are_counted_as_they_are_held() -> None:
