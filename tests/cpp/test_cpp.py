@@ -48,6 +48,7 @@ THREADED = {
     "check_led": [],
     "check_ranks": [],
     "check_search": ["threads"],
+    "check_sessions": [],
     "check_transport": [],
     "check_turns": [],
     "check_workspace": [],
@@ -63,6 +64,7 @@ WITH_TVM = (
     "check_helping",
     "check_led",
     "check_ranks",
+    "check_sessions",
 )
 """Programs that load a library of kernels by TVM."""
 
