@@ -26,6 +26,7 @@ class NumpyDecoder:
         rng = np.random.default_rng(5)
         self.lengths, self.capacity, self.vocabulary = lengths, capacity, 32
         self.has_all_rows = has_all_rows
+        self.costs = {length: 4.0 + length for length in lengths}
         self.tokens: list[int] = []
         self.calls: list[tuple[int, int]] = []
         """Where each call began, and how many tokens it took."""

@@ -67,7 +67,12 @@ class DecoderSizes:
 
 
 def gguf_decoder(
-    file: GgufFile, *, weights: Weights, length: int | None = None, past: int | None = None
+    file: GgufFile,
+    *,
+    weights: Weights,
+    length: int | None = None,
+    past: int | None = None,
+    has_all_rows: bool = True,
 ) -> onnx.ModelProto:
     """Return a Llama as an ONNX model that takes token ids and the keys and values of the past.
 
@@ -87,6 +92,9 @@ def gguf_decoder(
         Tokens that the past, the present and the mask have room for; tokens are at the start, and
         the mask is 0 behind them. None: the past has any length, and the present is longer by the
         new tokens. The batch is 1 if a size is given.
+    has_all_rows
+        Whether there are logits of each new token, [batch, length, vocabulary]; else they are those
+        of the last one, [batch, 1, vocabulary], as with `prune_lm_head` of the model builder.
 
     Raises
     ------
@@ -109,7 +117,7 @@ def gguf_decoder(
         is_last = layer + 1 == sizes.layers
         behind = "output_norm.weight" if is_last else f"blk.{layer + 1}.attn_norm.weight"
         normed, value = graph.norm_of_sum(behind, value, gated)
-    graph.head(normed)
+    graph.head(normed, has_all_rows=has_all_rows)
     return graph.decoder()
 
 
@@ -229,16 +237,21 @@ class _Decoder(OnnxGraph):
         gated = self.op("Mul", self.op("Mul", gate, self.op("Sigmoid", gate)), up)
         return self._product(f"{name}.ffn_down.weight", gated)
 
-    def head(self, value: str) -> None:
+    def head(self, value: str, *, has_all_rows: bool) -> None:
         """Add the scores of the next token; without weights of its own it has the embedding's."""
+        axes = self._axes
+        if not has_all_rows:
+            ends = [self.constant([each], "int64") for each in (-1, 2**31 - 1, 1)]
+            value = self.op("Slice", value, *ends)
         if _HEAD in self._file:
             self._product(_HEAD, value)
         elif self._blocks(_TABLE) is not None:
             self._product(_TABLE, value)
         else:
             self.op("MatMul", value, self.op("Transpose", self._array(_TABLE), perm=[1, 0]))
-        axes, rows = self._axes, self._file.rows(_HEAD if _HEAD in self._file else _TABLE)
-        self.nodes[-1].output[0] = self._output("logits", axes.batch, axes.length, rows)
+        rows = self._file.rows(_HEAD if _HEAD in self._file else _TABLE)
+        length = axes.length if has_all_rows else 1
+        self.nodes[-1].output[0] = self._output("logits", axes.batch, length, rows)
 
     def decoder(self) -> onnx.ModelProto:
         """Return the model; raises GgufError if a tensor of the file is in no node."""

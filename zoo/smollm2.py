@@ -42,6 +42,7 @@ def smollm2(
     weights: Weights,
     length: int | None = None,
     past: int | None = None,
+    has_all_rows: bool = True,
     content: bytes | None = None,
 ) -> onnx.ModelProto:
     """Return the network, laid out as by onnxruntime-genai's model builder.
@@ -57,6 +58,8 @@ def smollm2(
     past
         Tokens that past, present and mask have room for; None: the past has any length. The batch
         is 1 if a size is given.
+    has_all_rows
+        Whether there are logits of each new token; else they are those of the last one.
     content
         The GGUF file; None: it is downloaded.
 
@@ -70,7 +73,7 @@ def smollm2(
         `length` is under 1, or `past` is under it or over the 8192 tokens of the training.
     """
     file = GgufFile(smollm2_content() if content is None else content)
-    return gguf_decoder(file, weights=weights, length=length, past=past)
+    return gguf_decoder(file, weights=weights, length=length, past=past, has_all_rows=has_all_rows)
 
 
 def smollm2_tokenizer(content: bytes | None = None) -> str:
@@ -92,6 +95,9 @@ def main() -> int:
     parser.add_argument("--weights", choices=("float32", "int4"), default="int4")
     parser.add_argument("--length", type=int, help="new tokens of a call; default: any number")
     parser.add_argument("--past", type=int, help="tokens of past and present; default: any number")
+    parser.add_argument(
+        "--last-row", action="store_true", help="logits of the last token of a call alone"
+    )
     parser.add_argument("-o", "--output", metavar="FILE.onnx", default="smollm2.onnx")
     parser.add_argument("--tokenizer", metavar="FILE.json", help="write the tokenizer too")
     arguments = parser.parse_args()
@@ -101,6 +107,7 @@ def main() -> int:
             weights=arguments.weights,
             length=arguments.length,
             past=arguments.past,
+            has_all_rows=not arguments.last_row,
             content=content,
         )
         onnx.save(model, arguments.output)

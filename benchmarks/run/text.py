@@ -39,7 +39,7 @@ _PROMPTS = (64, 361, 512)
 """Tokens."""
 _NEW_TOKENS = 32
 _ROUNDS = 5
-_LENGTHS = {"token": 1, "prompt": 64}
+_LENGTHS = {"token": 1, "short": 16, "prompt": 128}
 _QUESTIONS = (
     "What is the capital of France?",
     "Write a short poem about the sea.",

@@ -87,6 +87,17 @@ def test_prompt_and_tokens_have_the_logits_of_numpy(
     np.testing.assert_allclose(found, expected[:1], atol=1e-4)
 
 
+def test_logits_may_be_those_of_the_last_token_alone() -> None:
+    llama = TinyLlama.random("Q4_1", "Q8_0", None)
+    model = smollm2(weights="int4", content=llama.content(), has_all_rows=False)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    tokens = _TOKENS[:1]
+    inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), **empty_past(1, 0)}
+    logits = session.run(["logits"], inputs)[0]
+    assert logits.shape[1] == 1
+    np.testing.assert_allclose(logits[:, 0], llama.logits(tokens)[:, -1], atol=1e-4)
+
+
 @pytest.mark.parametrize(("weights", "length"), [("float32", _PROMPT), ("int4", 1)])
 def test_the_importer_has_the_numbers_of_onnxruntime(weights: Weights, length: int) -> None:
     content = TinyLlama.random().content()

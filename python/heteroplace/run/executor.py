@@ -233,7 +233,10 @@ class Executor(RoutedProgram):
                 "with state={'input': 'output that replaces it'}"
             )
         entries = [
-            SessionEntry(name, entry.run_session, entry.inputs, entry.outputs)
+            SessionEntry(
+                *(name, entry.run_session, entry.inputs, entry.outputs),
+                entry.solution.expected_ns,
+            )
             for name, entry in (self.entries or {"": self}).items()
         ]
         session: Session = load_entry(_SESSION)(

@@ -54,6 +54,8 @@ class SessionEntry(NamedTuple):
     inputs: Ports
     """State among them."""
     outputs: Ports
+    expected_ns: int
+    """Predicted time of a call."""
 
 
 class LoadedProgram:

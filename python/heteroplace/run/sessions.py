@@ -78,6 +78,11 @@ class Session:
         return {name: (each.inputs, each.outputs) for name, each in self._programs.items()}
 
     @property
+    def expected_ns(self) -> dict[str, int]:
+        """Predicted time of a call of each entry, by its name."""
+        return {entry.name: entry.expected_ns for entry in self._entries}
+
+    @property
     def num_tokens(self) -> int:
         """How many tokens `generate` has read and written."""
         return len(self.tokens)

@@ -92,7 +92,7 @@ struct KeptState {
   size_t input;   // among the inputs
   size_t output;  // among the outputs
   /*! \brief Whether both are one tensor, which calls change where it lies. */
-  bool is_in_place;
+  bool is_in_place = false;
 };
 
 enum class Opcode : uint8_t {

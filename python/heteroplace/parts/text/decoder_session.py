@@ -32,6 +32,10 @@ class DecoderSession(Protocol):
         """How many tokens one call may take, ascending."""
 
     @property
+    def costs(self) -> Mapping[int, float]:
+        """Predicted time of a call of each length, in any unit."""
+
+    @property
     def capacity(self) -> int:
         """How many tokens the cache holds."""
 
@@ -74,6 +78,8 @@ class SessionDecoder:
         entries.sort(key=lambda entry: entry.length)
         self._by_length = {entry.length: entry for entry in entries}
         self.lengths = tuple(self._by_length)
+        expected = session.expected_ns
+        self.costs: Mapping[int, float] = {each.length: expected[each.name] for each in entries}
         self.capacity, self.vocabulary = entries[0].capacity, entries[0].vocabulary
         self.has_all_rows = all(entry.has_all_rows for entry in entries)
         if any(entry.capacity != self.capacity for entry in entries):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,9 +120,9 @@ def _next_logits(session: DecoderSession, tokens: Sequence[int]) -> npt.NDArray[
 def next_chunk(session: DecoderSession, past: int, total: int) -> tuple[int, int]:
     """Return where the next call begins, and how many tokens it takes.
 
-    A chunk that holds all that is left may begin before `past`, with tokens that the cache has: it
-    then writes the same rows again. What it takes beyond `total` is padding, whose rows no later
-    token sees.
+    The calls for all that is left are those of least predicted time, the longest first. The last
+    one may begin before `past`, with tokens that the cache has: it then writes the same rows again.
+    What it takes beyond `total` is padding, whose rows no later token sees.
 
     Parameters
     ----------
@@ -139,11 +139,35 @@ def next_chunk(session: DecoderSession, past: int, total: int) -> tuple[int, int
             f"last one, and there are {total}; compile it with logits of all tokens, or for calls "
             f"of 1 token"
         )
-    holding = [each for each in lengths if each >= total - past]
-    if not holding:
-        return past, lengths[-1]
+    length = _longest_call(total - past, {each: session.costs[each] for each in lengths})
+    if length < total - past:
+        return past, length
     end = session.capacity if session.has_all_rows else total
-    return min(past, end - holding[0]), holding[0]
+    return min(past, end - length), length
+
+
+def _longest_call(count: int, costs: Mapping[int, float]) -> int:
+    """Return the longest of the calls that take so many tokens in the least time.
+
+    >>> [_longest_call(count, {1: 4, 16: 20, 64: 60}) for count in (3, 9, 40, 70, 1000)]
+    [1, 16, 16, 64, 64]
+
+    Parameters
+    ----------
+    costs
+        Time of a call, by the number of tokens that it takes.
+    """
+    best = min(costs, key=lambda length: costs[length] / length)
+    if count > 2 * max(costs):  # what is at the end does not matter yet
+        return best
+    times, longest = [0.0], [0]
+    for total in range(1, count + 1):
+        time, length = min(
+            (cost + times[max(0, total - length)], length) for length, cost in costs.items()
+        )
+        times.append(time)
+        longest.append(max(length, longest[max(0, total - length)]))
+    return longest[count]
 
 
 def _inputs(
