@@ -20,6 +20,7 @@ SLOW = {
     "12_without_python",
     "13_sharded_transformer",
     "14_from_torch",
+    "16_generate_text",
 }
 
 

@@ -2,7 +2,7 @@
 Write text with a language model
 ================================
 
-A small language model is compiled with its cache as state, and writes text. It takes three minutes,
+A small language model is compiled with its cache as state, and writes text. It takes a few minutes,
 downloads 93 MB, needs no GPU, and needs ``pip install "heteroplace[generate]" gguf``.
 """
 

@@ -31,6 +31,7 @@ from benchmarks.row_table import row_table
 from benchmarks.run.comparison import widest_cpu
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
+from zoo.gguf_decoder import Weights
 from zoo.models.catalogue import SMALLEST, matching_names
 from zoo.smollm2 import chat_prompt, smollm2, smollm2_content, smollm2_tokenizer
 
@@ -39,7 +40,8 @@ _PROMPTS = (64, 361, 512)
 """Tokens."""
 _NEW_TOKENS = 32
 _ROUNDS = 5
-_LENGTHS = {"token": 1, "short": 16, "prompt": 128}
+_LENGTHS = {"token": 1, "short": 64, "long": 256}
+"""Tokens of a call, by the name of the entry."""
 _QUESTIONS = (
     "What is the capital of France?",
     "Write a short poem about the sea.",
@@ -92,8 +94,9 @@ def _rows(name: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
         prompts, count, rounds = (8,), 2, 1
     say("downloading")
     content = smollm2_content()
-    model = smollm2(weights="float32" if name == "float32" else "int4", content=content)
-    ids = _long_prompt(content, max(prompts))
+    weights: Weights = "float32" if name == "float32" else "int4"
+    model = smollm2(weights=weights, content=content, has_all_rows=False)
+    ids = _long_prompt(content)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         writers: dict[str, Writer] = {}
@@ -102,7 +105,7 @@ def _rows(name: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
             writers[program] = make(model, content, folder)
             stack.callback(writers[program].close)
         say("measuring")
-        times = _measured(writers, [ids[:size] for size in prompts], count, rounds)
+        times = _measured(writers, ids, prompts, count, rounds)
         agreed = _agreement(writers, content, say) if name == "float32" else {}
         for program in writers:
             yield {
@@ -121,19 +124,23 @@ def _rows(name: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
 
 
 def _measured(
-    writers: dict[str, Writer], prompts: Sequence[list[int]], count: int, rounds: int
+    writers: dict[str, Writer], ids: list[int], sizes: Sequence[int], count: int, rounds: int
 ) -> dict[tuple[str, int], tuple[list[float], list[float]]]:
-    """Time all programs in turns: seconds to the first token, and of each of `count` others."""
+    """Time all programs in turns: seconds to the first token, and of each of `count` others.
+
+    No two calls of a program read the same prompt, as some keep what they have read.
+    """
     times: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
     for number in range(rounds + 1):
-        for prompt in prompts:
+        for size in sizes:
             for name, writer in writers.items():
                 seconds = []
-                for total in (1, 1 + count):
+                for is_long in (False, True):
+                    start = 2 * number + is_long
                     begin = time.perf_counter()
-                    writer.write(prompt, total)
+                    writer.write(ids[start : start + size], 1 + is_long * count)
                     seconds.append(time.perf_counter() - begin)
-                first, others = times.setdefault((name, len(prompt)), ([], []))
+                first, others = times.setdefault((name, size), ([], []))
                 if number:  # the first round warms up
                     first.append(seconds[0])
                     others.append((seconds[1] - seconds[0]) / count)
@@ -159,13 +166,14 @@ def _agreement(
     return {"ours": f"{same} of {total}"}
 
 
-def _long_prompt(content: bytes, count: int) -> list[int]:
+def _long_prompt(content: bytes) -> list[int]:
+    """Tokens of which prompts are parts."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(smollm2_tokenizer(content))
     text = chat_prompt(" ".join(_QUESTIONS * 4))
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    return ids[:count]
+    return ids
 
 
 def _programs(name: str) -> dict[str, Make]:

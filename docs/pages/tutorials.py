@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OUTPUTS = ROOT / "docs" / "outputs"
 LEVELS = {
     "Beginner": (
-        "01_first_placement", "14_from_torch", "15_serve", "08_pinning", "05_your_cluster"),
+        "01_first_placement", "14_from_torch", "15_serve", "16_generate_text", "08_pinning",
+        "05_your_cluster"),
     "Intermediate": (
         "09_requests_in_flight", "06_tight_memory", "07_other_hardware", "12_without_python"),
     "Advanced": (
