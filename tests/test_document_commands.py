@@ -181,6 +181,8 @@ def _write_models() -> None:
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), f"{name}.onnx")
     onnx.save(parse_model(_WITH_STATE), "state.onnx")
     onnx.save(onnx_decoder(1), "decoder.onnx")
+    free = onnx_decoder("sequence_length", capacity=512, has_free_sizes=True)
+    onnx.save(free, "free_decoder.onnx")
     Path("tokenizer.json").write_text(byte_tokenizer())
     array = random.standard_normal((1, 3, 8, 8)).astype("float32")
     np.save("x.npy", array)
@@ -234,6 +236,8 @@ def _write_ranks() -> None:
 
 def _model_of(command: DocumentCommand) -> str:
     """The model that a command is about."""
+    if "--size" in command.words:
+        return "free_decoder.onnx"
     if "--tokenizer" in command.words:
         return "decoder.onnx"
     if "--state" in command.words:

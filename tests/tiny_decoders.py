@@ -53,9 +53,16 @@ class NumpyDecoder:
 
 
 def onnx_decoder(
-    length: int | str, *, has_all_rows: bool = True, capacity: int = CAPACITY
+    length: int | str,
+    *,
+    has_all_rows: bool = True,
+    capacity: int = CAPACITY,
+    has_free_sizes: bool = False,
 ) -> onnx.ModelProto:
-    """One layer of grouped attention with rotary places, as exporters of onnxruntime write it."""
+    """One layer of grouped attention with rotary places, as exporters of onnxruntime write it.
+
+    `has_free_sizes`: past and mask have the names of sizes, and `capacity` is the greatest.
+    """
     rng = np.random.default_rng(7)
     angles = np.outer(np.arange(capacity), 10000.0 ** (-np.arange(_SIZE // 2) / (_SIZE // 2)))
 
@@ -102,8 +109,10 @@ def onnx_decoder(
     ]
     if has_all_rows:
         nodes = [each for each in nodes if each.op_type != "Slice"]
-    past: list[int | str] = [1, 1, capacity, _SIZE]
-    inputs: dict[str, list[int | str]] = {"input_ids": [1, length], "attention_mask": [1, capacity]}
+    past_size: int | str = "past_sequence_length" if has_free_sizes else capacity
+    total: int | str = "total_sequence_length" if has_free_sizes else capacity
+    past: list[int | str] = [1, 1, past_size, _SIZE]
+    inputs: dict[str, list[int | str]] = {"input_ids": [1, length], "attention_mask": [1, total]}
     graph = helper.make_graph(
         nodes,
         "decoder",

@@ -24,9 +24,9 @@ subprocess.run([*command, "--tokenizer", "tokenizer.json"], check=True)
 # %%
 # Two entries, one cache
 # ----------------------
-# A prompt is read 32 tokens at a time, and new tokens are written one by one. Both entries share the
-# weights and the cache, which holds 256 tokens. ``state="auto"`` finds the cache by its names: each
-# ``present.N.key`` replaces ``past_key_values.N.key``.
+# A prompt is read 32 tokens at a time, and new tokens are written one by one. Both entries share
+# the weights and the cache, which holds 256 tokens. ``state="auto"`` finds the cache by its names:
+# each ``present.N.key`` replaces ``past_key_values.N.key``.
 
 executable = heteroplace.compile(
     "smollm2.onnx",
@@ -44,9 +44,8 @@ executable.export_library("smollm2.so")
 # %%
 # A conversation
 # --------------
-# In a shell, ``heteroplace generate smollm2.so --chat --prompt "What is the capital of France?"``
-# does all of this. A session holds the cache of one conversation. ``generate`` takes tokens and
-# yields tokens.
+# In a shell, ``heteroplace generate`` does all of this. A session holds the cache of one
+# conversation. ``generate`` takes tokens and yields tokens.
 
 from tokenizers import Tokenizer  # noqa: E402
 

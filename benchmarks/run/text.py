@@ -16,10 +16,11 @@ import importlib.util
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,6 +35,7 @@ from heteroplace.run.executor import Executor
 from zoo.gguf_decoder import Weights
 from zoo.models.catalogue import SMALLEST, matching_names
 from zoo.smollm2 import chat_prompt, smollm2, smollm2_content, smollm2_tokenizer
+from zoo.tiny_llama import TinyLlama
 
 _CAPACITY = 768
 _PROMPTS = (64, 361, 512)
@@ -92,11 +94,13 @@ def _rows(name: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     count, rounds = _NEW_TOKENS, _ROUNDS
     if name == SMALLEST:
         prompts, count, rounds = (8,), 2, 1
-    say("downloading")
-    content = smollm2_content()
+        content, ids = TinyLlama.random().content(), list(range(2, 20))
+    else:
+        say("downloading")
+        content = smollm2_content()
+        ids = _long_prompt(content)
     weights: Weights = "float32" if name == "float32" else "int4"
     model = smollm2(weights=weights, content=content, has_all_rows=False)
-    ids = _long_prompt(content)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         writers: dict[str, Writer] = {}
@@ -178,11 +182,11 @@ def _long_prompt(content: bytes) -> list[int]:
 
 def _programs(name: str) -> dict[str, Make]:
     """The programs that are installed and take the form of weights."""
+    if name == SMALLEST:
+        return {"ours": _OursSmall}
     programs: dict[str, Make] = {"ours": _Ours}
     if name == "int4":
         programs["ours, int8"] = _OursInt8
-    if name == SMALLEST:
-        return programs
     if name == "float32":
         programs["onnxruntime"] = _Onnxruntime
     others: dict[str, tuple[str, Make, tuple[str, ...]]] = {
@@ -198,6 +202,8 @@ def _programs(name: str) -> dict[str, Make]:
 
 class _Ours:
     precision = "float32"
+    capacity = _CAPACITY
+    lengths: Mapping[str, int] = _LENGTHS
 
     def __init__(self, model: onnx.ModelProto, content: bytes, folder: Path) -> None:
         executable = heteroplace.compile(
@@ -205,10 +211,10 @@ class _Ours:
             widest_cpu(),
             sizes={
                 "batch_size": 1,
-                "past_sequence_length": _CAPACITY,
-                "total_sequence_length": _CAPACITY,
+                "past_sequence_length": self.capacity,
+                "total_sequence_length": self.capacity,
             },
-            entries={name: {"sequence_length": size} for name, size in _LENGTHS.items()},
+            entries={name: {"sequence_length": size} for name, size in self.lengths.items()},
             state="auto",
             verify="off",
             precision=self.precision,
@@ -226,6 +232,11 @@ class _Ours:
 
 class _OursInt8(_Ours):
     precision = "int8"
+
+
+class _OursSmall(_Ours):
+    capacity = 32
+    lengths: Mapping[str, int] = MappingProxyType({"token": 1, "short": 8})
 
 
 class _Onnxruntime:

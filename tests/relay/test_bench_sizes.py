@@ -28,6 +28,7 @@ SMALLEST = {
     "run --trained": "--only ^smallest$",
     "run --half": "--only ^smallest$",
     "run --streams": "--only ^smallest$",
+    "run --text": "--only ^smallest$",
     "run --precision": "--only ^smallest$",
     "run --few-bits": "--only ^smallest$",
     "prediction": "--only ^smallest$ --plans 1 --budget 0 --rounds 1",

@@ -17,11 +17,11 @@ from heteroplace.errors import MissingPackageError
 gguf = pytest.importorskip("gguf", reason="gguf is in the extra bench")
 
 import onnx_models as om  # noqa: E402
-from tiny_llama import CONTEXT, LAYERS, SHARED, SIZE, TOKENS, TinyLlama  # noqa: E402
 
 from zoo import smollm2 as zoo_smollm2  # noqa: E402
 from zoo.gguf_file import GgufError, GgufFile  # noqa: E402
 from zoo.smollm2 import chat_prompt, smollm2, smollm2_tokenizer  # noqa: E402
+from zoo.tiny_llama import CONTEXT, LAYERS, SHARED, SIZE, TOKENS, TinyLlama  # noqa: E402
 
 pytestmark = pytest.mark.costly(12)
 

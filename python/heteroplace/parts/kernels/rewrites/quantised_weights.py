@@ -65,8 +65,8 @@ def quantised(matrix: np.ndarray) -> Quantised | None:
     >>> weights = quantised(steps * np.float32(0.1))
     >>> weights.bits, weights.scales.shape, np.unique(weights.offsets).tolist()
     (4, (256, 1), [8])
-    >>> quantised(steps * np.float32(0.5) + np.float32(3.3)).offsets[0, 0].round(3)
-    -0.7
+    >>> quantised(steps * np.float32(0.5) + np.float32(3.3)).offsets[0].round(3).tolist()
+    [-0.699999988079071]
     """
     if matrix.dtype != np.float32 or matrix.size < MIN_QUANTISED:
         return None

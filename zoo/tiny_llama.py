@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 
 HIDDEN, INNER, HEADS, SHARED, LAYERS, CONTEXT = 64, 96, 4, 2, 2, 64
 SIZE = HIDDEN // HEADS
@@ -25,7 +27,7 @@ class TinyLlama:
     Its own head has the type of `head`; None: the head is the embedding.
     """
 
-    weights: dict[str, np.ndarray]
+    weights: dict[str, npt.NDArray[Any]]
     types: dict[str, Any]
 
     @classmethod
@@ -55,9 +57,12 @@ class TinyLlama:
             weights[name] = gguf.dequantize(gguf.quantize(values, types[name]), types[name])
         return cls(weights, types)
 
-    def content(self, architecture: str = "llama", **more: np.ndarray) -> bytes:
+    def content(self, architecture: str = "llama", **more: npt.NDArray[Any]) -> bytes:
         """Return the bytes of the file, with more tensors in float32."""
-        path = Path("tiny.gguf")
+        with tempfile.TemporaryDirectory() as folder:
+            return self._written(Path(folder) / "tiny.gguf", architecture, more)
+
+    def _written(self, path: Path, architecture: str, more: dict[str, npt.NDArray[Any]]) -> bytes:
         writer = gguf.GGUFWriter(path, architecture)
         writer.add_context_length(CONTEXT)
         writer.add_embedding_length(HIDDEN)
@@ -86,7 +91,7 @@ class TinyLlama:
         writer.close()
         return path.read_bytes()
 
-    def logits(self, tokens: np.ndarray) -> np.ndarray:
+    def logits(self, tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the logits of every token, [batch, length, vocabulary], in float64."""
         value = self._weight("token_embd")[tokens]
         for layer in range(LAYERS):
@@ -99,7 +104,7 @@ class TinyLlama:
         head = "output" if "output" in self.weights else "token_embd"
         return self._norm("output_norm", value) @ self._weight(head).T
 
-    def _attention(self, name: str, value: np.ndarray) -> np.ndarray:
+    def _attention(self, name: str, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
         batch, length, _ = value.shape
         queries, keys, values = (
             (value @ self._weight(f"{name}.attn_{part}").T)
@@ -119,15 +124,15 @@ class TinyLlama:
             @ self._weight(f"{name}.attn_output").T
         )
 
-    def _norm(self, name: str, value: np.ndarray) -> np.ndarray:
+    def _norm(self, name: str, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
         size = np.sqrt((value**2).mean(-1, keepdims=True) + EPSILON)
         return value / size * self._weight(name)
 
-    def _weight(self, name: str) -> np.ndarray:
+    def _weight(self, name: str) -> npt.NDArray[Any]:
         return self.weights[name].astype("float64")
 
 
-def _rotated(data: np.ndarray) -> np.ndarray:
+def _rotated(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Rotate the halves of heads, [batch, heads, length, size], as Llama in PyTorch does."""
     steps = BASE ** -(np.arange(SIZE // 2) * 2 / SIZE)
     angles = np.tile(np.outer(np.arange(data.shape[2]), steps), 2)
@@ -135,7 +140,7 @@ def _rotated(data: np.ndarray) -> np.ndarray:
     return data * np.cos(angles) + np.concatenate([-second, first], -1) * np.sin(angles)
 
 
-def _as_llama_cpp(rows: np.ndarray, heads: int) -> np.ndarray:
+def _as_llama_cpp(rows: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
     """Order the rows of queries or keys as llama.cpp's converter does (`permute`)."""
     if not heads:
         return rows
