@@ -31,7 +31,7 @@ def row_block(weights_block: int) -> int:
     return _BLOCK if weights_block % _BLOCK == 0 else _BLOCK // 2
 
 
-def rounded_rows(a: te.Tensor, block: int) -> list[te.Tensor]:
+def rounded_rows(a: te.Tensor, block: int, *, is_parallel: bool = False) -> list[te.Tensor]:
     """Return numbers int8 [rows, depth], steps float32 and sums of numbers int32 [rows, blocks].
 
     The step of a block that has a NaN or an infinity is NaN.
@@ -46,7 +46,7 @@ def rounded_rows(a: te.Tensor, block: int) -> list[te.Tensor]:
         builder = tir.ir_builder.create()
         builder.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", text)
         with (
-            builder.for_range(0, rows, name="row") as row,
+            builder.for_range(0, rows, "row", kind="parallel" if is_parallel else "serial") as row,
             builder.for_range(0, blocks, name="block") as number,
         ):
             places = [(values, number * block), (numbers, number * block)]

@@ -21,6 +21,7 @@ from tvm import relay, te, tir
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
+from heteroplace.parts.kernels.cpu.int8_products import Int8Product, schedule_int8_product
 from heteroplace.parts.kernels.cpu.int8_rows import (
     rounded_rows,
     row_block,
@@ -46,10 +47,10 @@ offsets of that shape, or one; attribute `columns` says how many of theirs are s
 _UNPACKED_ROWS = {32: 8}
 """How many rows unpack weights in registers, by the number of vector registers, else 4. For more
 rows, weights are dequantised first, a panel at a time."""
-_UNPACKED, _NUMBERS, _TILED = (
-    f"{QUANTISED_MATMUL_OP}_{form}" for form in ("unpacked", "numbers", "tiled")
+_UNPACKED, _NUMBERS, _TILED, _BYTES = (
+    f"{QUANTISED_MATMUL_OP}_{form}" for form in ("unpacked", "numbers", "tiled", "bytes")
 )
-"""Tags of the three forms."""
+"""Tags of the four forms."""
 _LEFT, _PART = "left", "part"
 
 
@@ -91,6 +92,9 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     if rows <= _UNPACKED_ROWS.get(vector_registers(), 4):
         product = _by_numbers(a, weights) if is_rounded else _unpacked(a, weights)
         return [_stored(product, columns)]
+    by_bytes = Int8Product(rows, columns, weights)
+    if is_rounded and by_bytes.can_multiply:
+        return [by_bytes.compute(a, _BYTES)]
     dequantised = weights.dequantised()
     tiled = _tiled(a, dequantised, columns)
     return [tiled.compute(lambda y, at: a[y, at], lambda *where: dequantised[where], _TILED)]
@@ -190,7 +194,12 @@ def _unpacked(a: te.Tensor, weights: PanelWeights) -> te.Tensor:
 
 def schedule_quantised_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
     """Schedule the op and what is fused behind it."""
-    by_tag = {_UNPACKED: _schedule_unpacked, _NUMBERS: _schedule_numbers, _TILED: _schedule_tiled}
+    by_tag = {
+        _UNPACKED: _schedule_unpacked,
+        _NUMBERS: _schedule_numbers,
+        _TILED: _schedule_tiled,
+        _BYTES: schedule_int8_product,
+    }
     return schedule_by_tag(outs, by_tag)
 
 
