@@ -75,7 +75,7 @@ def test_what_is_no_number_makes_its_block_nan(odd: float) -> None:
 
 @needs_vnni
 @pytest.mark.costly(12)
-@pytest.mark.parametrize("rows", [1, 3, 8, 9])
+@pytest.mark.parametrize("rows", [1, 3, 8, 9, 33])
 @pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 128), (8, 32), (8, DEPTH)])
 @pytest.mark.parametrize("has_zeros", [False, True])
 def test_products_are_those_of_rounded_rows(
@@ -83,24 +83,45 @@ def test_products_are_those_of_rounded_rows(
 ) -> None:
     if (bits, block, has_zeros) == (4, 128, True):
         block = DEPTH
-    check_rounded(weights_of(bits, block, has_zeros=has_zeros, columns=300, seed=rows), rows)
+    check_rounded(weights_of(bits, block, has_zeros=has_zeros, columns=301, seed=rows), rows)
 
 
 @needs_vnni
 @pytest.mark.costly(12)
 @pytest.mark.parametrize("rows", [1, 3, 16, 64])
-@pytest.mark.parametrize(("block", "columns"), [(16, 301), (32, 300), (128, 300)])
+@pytest.mark.parametrize(("block", "columns"), [(16, 301), (32, 288), (128, 300)])
 def test_products_with_minimums_are_those_of_rounded_rows(
     rows: int, block: int, columns: int
 ) -> None:
     check_rounded(minimum_weights(block, is_half=block == 32, columns=columns), rows)
 
 
-def check_rounded(weights: np.ndarray, rows: int) -> None:
-    columns = len(weights)
+@needs_vnni
+def test_a_row_with_an_infinity_is_nan_alone() -> None:
+    x = np.ones((9, DEPTH), "float32")
+    x[4, 100] = np.inf
+    few_bits = quantised(weights_of(4, 32, has_zeros=True))
+    assert few_bits is not None
+    target = tvm.target.Target(f"{BEST} -keys={INT8_ACTIVATIONS},cpu")
+    with target:
+        words = [relay.const(each, str(each.dtype)) for each in in_words(few_bits, target)]
+        actual = run_by_tvm(quantised_matmul(var("x", x.shape), *words, 512), target, x=x)
+    assert np.isnan(actual).all(axis=1).tolist() == np.isnan(actual).any(axis=1).tolist()
+    assert np.flatnonzero(np.isnan(actual[:, 0])).tolist() == [4]
+
+
+@needs_vnni
+@pytest.mark.parametrize(("columns", "depth"), [(10, 8192), (4096, 32)])
+def test_many_rows_stay_in_float32_where_no_tile_fits(columns: int, depth: int) -> None:
+    weights = weights_of(4, 32, has_zeros=False, columns=columns * depth // DEPTH)
+    check_rounded(weights.reshape(columns, depth), 9, is_rounded=False)
+
+
+def check_rounded(weights: np.ndarray, rows: int, *, is_rounded: bool = True) -> None:
+    columns, depth = weights.shape
     few_bits = quantised(weights)
     assert few_bits is not None
-    x = np.random.default_rng(rows).standard_normal((rows, DEPTH)).astype("float32")
+    x = np.random.default_rng(rows).standard_normal((rows, depth)).astype("float32")
     target = tvm.target.Target(f"{BEST} -keys={INT8_ACTIVATIONS},cpu")
     with target:
         words = [relay.const(each, str(each.dtype)) for each in in_words(few_bits, target)]
@@ -108,13 +129,12 @@ def check_rounded(weights: np.ndarray, rows: int) -> None:
         bias = relay.const(np.arange(columns, dtype="float32"))
         actual = run_by_tvm(relay.nn.bias_add(body, bias), target, x=x)
     numbers, steps = rounded(x, row_block(few_bits.numbers.shape[1] // few_bits.scales.shape[1]))
-    read = (numbers * steps).reshape(x.shape) if rows <= 8 else x  # more rows stay as they are
+    read = (numbers * steps).reshape(x.shape) if is_rounded else x
     expected = read.astype("float64") @ weights.T.astype("float64") + np.arange(columns)
     size = np.abs(x).astype("float64") @ np.abs(weights).T + np.arange(columns)
     assert np.max(np.abs(actual - expected) / size) < 1e-6
-    assert (np.max(np.abs(actual - (x @ weights.T + np.arange(columns))) / size) > 1e-5) == (
-        rows <= 8
-    )
+    is_far = np.max(np.abs(actual - (x @ weights.T + np.arange(columns))) / size) > 1e-5
+    assert is_far == is_rounded
 
 
 def int8_model() -> onnx.ModelProto:
@@ -123,14 +143,15 @@ def int8_model() -> onnx.ModelProto:
 
 @needs_vnni
 @pytest.mark.costly(8)
-def test_a_model_is_compiled_with_rows_of_8_bits() -> None:
-    model = int8_model()
+@pytest.mark.parametrize("rows", [1, 9])
+def test_a_model_is_compiled_with_rows_of_8_bits(rows: int) -> None:
+    model = quantised_model(rows, 4, True)
     executable = hp.compile(model, cpu_cluster(), costs="estimate", precision="int8")
     verification = executable.verification
     assert verification is not None
     assert 1e-5 < verification.max_relative_difference < 0.01
     assert "multiplies activations of 8 bits by weights of 4 and 8 bits" in verification.text
-    x = np.random.default_rng(0).standard_normal((1, DEPTH)).astype("float32")
+    x = np.random.default_rng(0).standard_normal((rows, DEPTH)).astype("float32")
     (actual,) = hp.Executor(executable).run(x=x)
     (expected,) = om.run_onnxruntime(model, {"x": x})
     difference = np.abs(actual - expected).max() / np.abs(expected).max()
