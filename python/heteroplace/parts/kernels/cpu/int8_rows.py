@@ -1,4 +1,4 @@
-"""Products of a few rows, rounded to 8 bits, with weights of 4 or 8 bits, by VNNI.
+"""Rows rounded to 8 bits, and products of a few of them with weights of 4 or 8 bits, by VNNI.
 
 In each block of 32 places in depth a row is a step times whole numbers from -127 to 127. llama.cpp
 (`Q8_0`) and onnxruntime (`accuracy_level=4`) round so too. Sums of products of whole numbers are

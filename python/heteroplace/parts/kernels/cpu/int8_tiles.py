@@ -179,9 +179,7 @@ class Int8Tile(NamedTuple):
 
         def loads(name: str, line: int = 0) -> list[str]:
             offsets = [64 * (line * vectors + vector) for vector in range(vectors)]
-            return [
-                f"vmovups {o}({at[name]}),{w}" for o, w in zip(offsets, weights, strict=True)
-            ]
+            return [f"vmovups {o}({at[name]}),{w}" for o, w in zip(offsets, weights, strict=True)]
 
         def each_row(name: str, instructions: tuple[str, ...], offset: int = 0) -> list[str]:
             """Instructions for all vectors, with a number of the row in lanes of a register."""

@@ -1,4 +1,4 @@
-"""Products of a few rows with weights in 4 or 8 bits, unpacked in registers: an op for CPUs.
+"""Products of rows with weights in 4 or 8 bits: an op for CPUs, whose few rows unpack in registers.
 
     (a[rows, depth], words[panels, depth / n, width], scales, offsets) -> a @ weights
 
@@ -9,7 +9,8 @@ Zero points or minimums come in once per block, by sums of the left row:
     sum over blocks of  scale * (sum of number * a  -  zero * sum of a)
     sum over blocks of  scale * sum of number * a  +  minimum * sum of a
 
-With the precision "int8" the left rows are rounded to 8 bits before (`int8_rows.py`).
+With the precision "int8" the left rows are rounded to 8 bits before (`int8_rows.py`); many of them
+are multiplied by tiles (`int8_matmul.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tvm import relay, te, tir
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
-from heteroplace.parts.kernels.cpu.int8_products import Int8Product, schedule_int8_product
+from heteroplace.parts.kernels.cpu.int8_matmul import Int8Product, schedule_int8_product
 from heteroplace.parts.kernels.cpu.int8_rows import (
     rounded_rows,
     row_block,
@@ -46,7 +47,8 @@ offsets of that shape, or one; attribute `columns` says how many of theirs are s
 
 _UNPACKED_ROWS = {32: 8}
 """How many rows unpack weights in registers, by the number of vector registers, else 4. For more
-rows, weights are dequantised first, a panel at a time."""
+rows, weights are unpacked first, a panel at a time: to bytes for rounded rows, else to floats.
+Rounded rows take as long either way at about 10 (Intel Xeon with AMX)."""
 _UNPACKED, _NUMBERS, _TILED, _BYTES = (
     f"{QUANTISED_MATMUL_OP}_{form}" for form in ("unpacked", "numbers", "tiled", "bytes")
 )

@@ -67,9 +67,7 @@ class Int8Product(NamedTuple):
             correction = Correction.MINIMUMS
         elif shape_of(self.weights.offsets)[2] == 1:
             correction = Correction.START
-        return Int8Tile(
-            self._tiling.rows, self._width, self.weights.depth, self._block, correction
-        )
+        return Int8Tile(self._tiling.rows, self._width, self.weights.depth, self._block, correction)
 
     def compute(self, a: te.Tensor, tag_: str) -> te.Tensor:
         """Return the products, [rows, columns]."""
