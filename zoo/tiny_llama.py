@@ -102,7 +102,8 @@ class TinyLlama:
             inner = gate / (1 + np.exp(-gate)) * (normed @ self._weight(f"{name}.ffn_up").T)
             value = value + inner @ self._weight(f"{name}.ffn_down").T
         head = "output" if "output" in self.weights else "token_embd"
-        return self._norm("output_norm", value) @ self._weight(head).T
+        result: npt.NDArray[Any] = self._norm("output_norm", value) @ self._weight(head).T
+        return result
 
     def _attention(self, name: str, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
         batch, length, _ = value.shape
@@ -119,14 +120,16 @@ class TinyLlama:
         scores = np.where(np.tri(length, dtype=bool), scores, -np.inf)
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         mixed = shares / shares.sum(-1, keepdims=True) @ values
-        return (
+        result: npt.NDArray[Any] = (
             mixed.swapaxes(1, 2).reshape(batch, length, HIDDEN)
             @ self._weight(f"{name}.attn_output").T
         )
+        return result
 
     def _norm(self, name: str, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
         size = np.sqrt((value**2).mean(-1, keepdims=True) + EPSILON)
-        return value / size * self._weight(name)
+        result: npt.NDArray[Any] = value / size * self._weight(name)
+        return result
 
     def _weight(self, name: str) -> npt.NDArray[Any]:
         return self.weights[name].astype("float64")
@@ -137,7 +140,10 @@ def _rotated(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     steps = BASE ** -(np.arange(SIZE // 2) * 2 / SIZE)
     angles = np.tile(np.outer(np.arange(data.shape[2]), steps), 2)
     first, second = np.split(data, 2, axis=-1)
-    return data * np.cos(angles) + np.concatenate([-second, first], -1) * np.sin(angles)
+    result: npt.NDArray[Any] = data * np.cos(angles) + np.concatenate(
+        [-second, first], -1
+    ) * np.sin(angles)
+    return result
 
 
 def _as_llama_cpp(rows: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
@@ -145,4 +151,5 @@ def _as_llama_cpp(rows: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
     if not heads:
         return rows
     halves = rows.reshape(heads, 2, len(rows) // heads // 2, rows.shape[1])
-    return halves.swapaxes(1, 2).reshape(rows.shape)
+    result: npt.NDArray[Any] = halves.swapaxes(1, 2).reshape(rows.shape)
+    return result
