@@ -1,5 +1,5 @@
-// A thousand sessions from eight threads: run, forked, read and written, cancelled, dropped at work.
-// Arguments: the path of libtvm.so, and of the library of kernels.cc.
+// A thousand sessions from eight threads: run, forked, read and written, cancelled, dropped at
+// work. Arguments: the path of libtvm.so, and of the library of kernels.cc.
 #include <memory>
 #include <thread>
 

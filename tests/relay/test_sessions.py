@@ -13,6 +13,7 @@ import onnx
 import pytest
 import tvm
 from onnx_models import make_model, node
+from rank_jobs import two_hosts
 from relay_models import cpu_cluster, random_costs
 from test_replan import elsewhere
 
@@ -341,3 +342,8 @@ def test_many_sessions_leave_nothing_behind(executor: Executor, tmp_path: Path) 
         use(number)
     gc.collect()
     assert len(gc.get_objects()) - objects < 100
+
+
+def test_state_over_several_hosts_is_refused() -> None:
+    with pytest.raises(SolverError, match=r"on one host, and cluster 'two' has 'a', 'b'"):
+        hp.compile(filters(), two_hosts(), costs=random_costs, solver="heft", state=PAIRS)

@@ -151,7 +151,8 @@ def _write_parts(
     write(list_of_digests)
     program = manifest.program_text.encode()
     digests["program"] = hashlib.sha256(program).hexdigest()
-    write(needs_text(manifest.solution, digests).encode())
+    others = [entry.manifest.solution for entry in manifest.entries]
+    write(needs_text(manifest.solution, digests, others).encode())
     write(program)
     write(manifest.to_json())
     write(source)

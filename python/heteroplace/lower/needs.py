@@ -5,19 +5,21 @@ describes: features of the processor, compute capability of GPUs, digests of wha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import tvm
 from tvm.target import codegen
 
 from heteroplace.errors import LoweringError
-from heteroplace.model.cluster import Device
+from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import known_features, machine_name
 from heteroplace.relay.targets import device_target, has_bfloat16_kernels, launcher
 
 
-def needs_text(solution: Solution, digests: Mapping[str, str]) -> str:
+def needs_text(
+    solution: Solution, digests: Mapping[str, str], others: Sequence[Solution] = ()
+) -> str:
     """Return the text, with what each host needs for itself.
 
     Parameters
@@ -26,6 +28,8 @@ def needs_text(solution: Solution, digests: Mapping[str, str]) -> str:
         Of which the file has the code.
     digests
         SHA-256 of "code", "program" and "weights", hexadecimal.
+    others
+        Those of the other entries, on the same cluster.
 
     Raises
     ------
@@ -33,18 +37,18 @@ def needs_text(solution: Solution, digests: Mapping[str, str]) -> str:
         The target of a GPU does not say its architecture.
     """
     hosts = solution.cluster.hosts
+    used = {name for each in (solution, *others) for name in each.devices_used}
     lines = [f"heteroplace-needs {min(2, len(hosts))}", f"machine {machine_name()}"]
     for rank, host in enumerate(hosts):
         lines += [f"host {rank}"] if len(hosts) > 1 else []
-        lines += _host_lines(solution, host)
+        lines += _host_lines(solution.cluster, used, host)
     lines += [f"{part} {digest}" for part, digest in digests.items()]
     return "\n".join([*lines, "end", ""])
 
 
-def _host_lines(solution: Solution, host: str) -> list[str]:
-    """The features and GPUs that the plan needs on one host."""
-    cluster = solution.cluster
-    used = [device for device in cluster.devices if device.name in solution.devices_used]
+def _host_lines(cluster: Cluster, names: Collection[str], host: str) -> list[str]:
+    """The features and GPUs that plans over some devices need on one host."""
+    used = [device for device in cluster.devices if device.name in names]
     cpus = [device for device in used if device.kind == "cpu" and device.host == host]
     gpus = [device for device in used if device.kind == "cuda" and device.host == host]
     first = launcher(cluster, host) if gpus else None

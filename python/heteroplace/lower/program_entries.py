@@ -33,6 +33,10 @@ def with_entries(executables: Mapping[str, Executable]) -> Executable:
     for name, executable in executables.items():
         if len(executable.lowered.hosts) > 1:
             raise LoweringError(f"entry {name!r} is for several hosts; place it on one")
+        if executable.solution.cluster != executables[names[0]].solution.cluster:
+            raise LoweringError(
+                f"entry {name!r} is placed on another cluster than {names[0]!r}; use one for all"
+            )
         _check_state(names[0], executables[names[0]], name, executable)
     programs = share_weights([executable.lowered for executable in executables.values()])
     layout = WeightLayout(programs[0].weights, programs[0].blob_bytes)

@@ -14,6 +14,7 @@ from typing import Any
 import tvm
 
 from heteroplace.entries import load_entry
+from heteroplace.errors import SolverError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable
 from heteroplace.lower.kernel_provider import with_held_weights
@@ -44,6 +45,7 @@ from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.problem import SolveOptions, check_gain
 from heteroplace.stage_log import StageLog
 from heteroplace.state_option import state_pairs
+from heteroplace.terminal import listed
 from heteroplace.tvm_bridge import pass_config
 
 _READ_PLAN_IN = "heteroplace.solve.plan_in:read_plan_in"
@@ -286,7 +288,14 @@ def prepare(state: PlaceState) -> PlaceState:
 
 
 def check_state_pairs(state: PlaceState) -> PlaceState:
-    """Raise SolverError for pairs that the model does not have; the executable finds them again."""
+    """Raise SolverError for pairs that the model does not have, or several hosts; the executable
+    finds the pairs again."""
+    if len(state.cluster.hosts) > 1:
+        raise SolverError(
+            f"state is for plans on one host, and cluster {state.cluster.name!r} has "
+            f"{listed(map(repr, state.cluster.hosts))}; leave the option state out: the state is "
+            f"then an input and an output"
+        )
     network = state.known_network
     graph = network.graph
     inputs, outputs = (

@@ -31,7 +31,8 @@ class Session:
     its weights and kernels, and nothing else. Different sessions may be used by different threads;
     one session takes one call at a time.
 
-    A call that fails, is cancelled or runs out of time leaves the state as it was before.
+    A call that fails, is cancelled or runs out of time can be made again: it leaves the state as it
+    was, but for rows of a cache that it has written, which the next call writes again.
     """
 
     def __init__(
