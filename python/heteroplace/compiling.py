@@ -163,11 +163,12 @@ def compile(
         check_path("tokenizer", tokenizer, "the path of a tokenizer.json", FrontendError)
     text = None if tokenizer is None else read_tokenizer(tokenizer)
     if entries is not None:
-        check_mapping("entries", entries, "sizes by the names of entries", FrontendError)
+        _check_entries(entries)
+        devices = _checked_cluster(cluster, options)
         executables = {
             name: compile(
                 model,
-                cluster,
+                devices,
                 params=params,
                 batch=batch,
                 input_shapes={**(input_shapes or {}), **_shapes(entry)},
@@ -189,6 +190,15 @@ def compile(
         by_caller = None if cluster == LOCAL else devices
         executable = heteroplace.build(network.mod, by_caller, params, **options)
     return executable.with_tokenizer(text)
+
+
+def _check_entries(entries: Mapping[str, Mapping[str, int | Sequence[int]]]) -> None:
+    form = "{'token': {'sequence_length': 1}}"
+    check_mapping("entries", entries, f"sizes by the names of entries: {form}", FrontendError)
+    if not entries:
+        raise FrontendError(f"entries is empty; name at least one: {form}")
+    for name, entry in entries.items():
+        check_mapping(f"entries[{name!r}]", entry, "sizes by their names", FrontendError)
 
 
 def _named(entry: Mapping[str, int | Sequence[int]]) -> dict[str, int]:

@@ -65,6 +65,9 @@ Raises
 ExecutionError
     It is no state, or the array has another type or shape.
 )")
+      .def(
+          "clear", [](const LoadedSession& self) { Unlocked([&] { self.core->Clear(); }); },
+          "Make all of it zeros.")
       .def("fork", &Fork, nb::keep_alive<0, 1>(), "Return another one with the same state.")
       .def_prop_ro(
           "num_bytes",

@@ -73,6 +73,11 @@ class Sequence {
     h_ = c_ = 0;
   }
 
+  void Clear() {
+    session_->Clear();
+    h_ = c_ = 0;
+  }
+
   Sequence Fork() const {
     Sequence other(executor_);
     other.session_->CopyFrom(*session_);
@@ -116,14 +121,17 @@ void UseSessions(exec::Executor* executor, uint64_t seed) {
     Sequence sequence(executor);
     for (int step = random.Below(kMaxSteps); step >= 0; --step) {
       const auto x = static_cast<float>(1 + random.Below(9));
-      switch (random.Below(5)) {
+      switch (random.Below(6)) {
         case 0:
           sequence.Cancel(x);
           break;
         case 1:
           sequence.Drop(x);
           break;
-        case 2: {
+        case 2:
+          sequence.Clear();
+          break;
+        case 3: {
           Sequence other = sequence.Fork();
           other.Run(x);
           other.Check();

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,8 +13,10 @@ from onnx_models import make_model, node
 from relay_models import cpu_cluster, random_costs
 
 import heteroplace as hp
-from heteroplace.errors import ArtifactError, ExecutionError, LoweringError
+from heteroplace.cli.main import main
+from heteroplace.errors import ArtifactError, ExecutionError, FrontendError, LoweringError
 from heteroplace.lower.artifact import load_manifest
+from heteroplace.lower.program_entries import with_entries
 
 pytestmark = pytest.mark.relay
 
@@ -92,12 +96,18 @@ def test_a_session_goes_on_through_all_entries(executable: hp.Executable) -> Non
         check_runs(executor)
 
 
-def test_a_file_has_all_entries(executable: hp.Executable, tmp_path: Path) -> None:
+def test_a_file_has_all_entries(
+    executable: hp.Executable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     executable.export_library(tmp_path / "model.so")
     manifest = load_manifest(tmp_path / "model.so")
     assert manifest.entry == "one"
     (many,) = manifest.entries
     assert (many.name, many.manifest.inputs[0][1]) == ("many", (4, 64))
+    assert main(["show", str(tmp_path / "model.so")]) == 0
+    text = capsys.readouterr().out
+    assert "\nentry one: x [1,64]; predicted " in text
+    assert "\nentry many: x [4,64]; predicted " in text
     with hp.load(tmp_path / "model.so") as executor:
         check_runs(executor)
         many_rows = executor.entries["many"]
@@ -139,3 +149,28 @@ def test_entries_with_other_state_are_refused() -> None:
 def test_several_entries_have_no_relay_module(executable: hp.Executable, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="several entries"):
         executable.export_library(tmp_path / "model.so", with_source=True)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({}, "entries is empty"),
+        ({"one": 1}, "is 1, of type int; expected sizes by their names"),
+        ([1], "entries is of type list"),
+        ({"one": {"width": 4}}, "no input has a free size 'width'; free are: n"),
+    ],
+)
+def test_wrong_entries_are_refused_before_anything_is_compiled(entries: Any, message: str) -> None:
+    with pytest.raises(FrontendError, match=message):
+        hp.compile(running_mean(), cpu_cluster(), costs=random_costs, entries=entries)
+
+
+def test_entries_on_other_devices_are_refused(executable: hp.Executable) -> None:
+    solution = executable.solution
+    cluster = replace(solution.cluster, devices=tuple(reversed(solution.cluster.devices)))
+    other = replace(
+        executable,
+        manifest=replace(executable.manifest, solution=replace(solution, cluster=cluster)),
+    )
+    with pytest.raises(LoweringError, match="entry 'b' is placed on other devices than 'a'"):
+        with_entries({"a": executable, "b": other})

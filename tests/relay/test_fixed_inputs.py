@@ -80,7 +80,8 @@ class _Options:
     """Options of the command line."""
 
     def __init__(self, fix: list[tuple[str, object]] | None = None) -> None:
-        self.fix, self.input, self.batch, self.command = fix or [], [], None, "run"
+        self.fix, self.input, self.size = fix or [], [], []
+        self.batch, self.command = None, "run"
 
 
 def test_values_of_the_command_line(tmp_path: Path) -> None:

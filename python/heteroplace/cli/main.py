@@ -83,9 +83,14 @@ def _run(arguments: Sequence[str] | None) -> int:
         parsed = make_parser(_command_of(given)).parse_args(given)
     except PluginError as fault:
         return report(fault, str(fault), is_verbose=False)
+    logger = logging.getLogger("heteroplace")
+    level = logger.level
     if parsed.quiet:
-        logging.getLogger("heteroplace").setLevel(logging.ERROR)
-    return reported(lambda: parsed.run(parsed), is_verbose=parsed.verbose)
+        logger.setLevel(logging.ERROR)
+    try:
+        return reported(lambda: parsed.run(parsed), is_verbose=parsed.verbose)
+    finally:
+        logger.setLevel(level)  # the caller's, who may go on
 
 
 def reported(command: Callable[[], int | None], *, is_verbose: bool) -> int:

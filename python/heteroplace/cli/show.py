@@ -15,6 +15,7 @@ from heteroplace.files.cluster_file import cluster_from_json
 from heteroplace.files.costs_file import NamedCost, named_costs_from_json
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.graph_file import graph_from_json, load_graph
+from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan_file import plan_from_json
 from heteroplace.files.route_profile_file import route_profile_from_json
 from heteroplace.files.sharding import load_sharding, told_text
@@ -209,6 +210,7 @@ def _model_text(file: CompiledFile, arguments: argparse.Namespace) -> str:
         memory_text(manifest.solution.cluster, manifest.memory),
         *ports,
         *(f"state {name} <- {output}" for name, output in manifest.session_state),
+        *_entry_lines(manifest),
         f"compiled by TVM {manifest.tvm_version}, "
         + ("with" if file.source() else "without")
         + " its Relay module",
@@ -224,6 +226,24 @@ def _model_text(file: CompiledFile, arguments: argparse.Namespace) -> str:
     if arguments.program:
         parts += ["", manifest.program_text]
     return "\n".join(parts)
+
+
+def _entry_lines(manifest: Manifest) -> list[str]:
+    """The entries of a file, with the inputs that are no state, and their predicted times."""
+    if not manifest.entries:
+        return []
+    state = {name for name, _ in manifest.session_state}
+    every = [(manifest.entry, manifest), *((each.name, each.manifest) for each in manifest.entries)]
+    lines = []
+    for name, entry in every:
+        inputs = [
+            f"{port} [{','.join(map(str, shape))}]"
+            for port, shape, _ in entry.inputs
+            if port not in state
+        ]
+        time = format_ns(entry.solution.expected_ns)
+        lines.append(f"entry {name}: {', '.join(inputs)}; predicted {time}")
+    return lines
 
 
 def _signature_text(file: CompiledFile, is_trusted: bool) -> str:

@@ -33,9 +33,9 @@ def with_entries(executables: Mapping[str, Executable]) -> Executable:
     for name, executable in executables.items():
         if len(executable.lowered.hosts) > 1:
             raise LoweringError(f"entry {name!r} is for several hosts; place it on one")
-        if executable.solution.cluster != executables[names[0]].solution.cluster:
+        if executable.solution.cluster.devices != executables[names[0]].solution.cluster.devices:
             raise LoweringError(
-                f"entry {name!r} is placed on another cluster than {names[0]!r}; use one for all"
+                f"entry {name!r} is placed on other devices than {names[0]!r}; use one cluster"
             )
         _check_state(names[0], executables[names[0]], name, executable)
     programs = share_weights([executable.lowered for executable in executables.values()])

@@ -13,7 +13,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Session as NativeSession
 from heteroplace.registry import load_plugin
 from heteroplace.run.array_files import read_arrays, write_arrays
-from heteroplace.run.arrays import Array, InputPorts, Ports, exchanged_dtype, merged_inputs
+from heteroplace.run.arrays import Array, InputPorts, Ports, merged_inputs
 from heteroplace.run.loaded_program import RunSession, SessionCall, SessionEntry
 from heteroplace.terminal import listed
 
@@ -221,11 +221,9 @@ class Session:
 
     def _set(self, state: Mapping[str, np.ndarray]) -> None:
         """Make this the state; what is not in it becomes zeros."""
-        for name, shape, dtype in self._state_inputs:
-            value = state.get(name)
-            self._native.write(
-                name, np.zeros(shape, exchanged_dtype(dtype)) if value is None else value
-            )
+        self._native.clear()
+        for name, array in state.items():
+            self._native.write(name, array)
         self.num_calls, self.tokens = 0, []
 
     def _read(self) -> dict[str, np.ndarray]:

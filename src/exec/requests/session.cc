@@ -1,6 +1,7 @@
 #include "exec/requests/session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "support/error.h"
@@ -17,13 +18,30 @@ Session::Session(const Image* image)
     Device* device = image->DeviceOf(space.device);
     blocks_[s] = std::make_unique<DeviceBuffer>(device, space.session_bytes);
     held_bytes_[s] = blocks_[s]->held_bytes();
-    if (!IsHost(space.device)) {  // the system's new pages are zeros, a GPU's are not
-      const std::vector<char> zeros(static_cast<size_t>(space.session_bytes));
-      device->Upload(blocks_[s]->data(), zeros.data(), space.session_bytes);
+    if (!IsHost(space.device)) {
+      ClearSpace(s);  // the system's new pages are zeros, a GPU's are not
     } else if (image->HasGpu()) {
       pinned_.push_back(std::make_unique<PinnedMemory>(&image->abi(), image->gpu(),
                                                        blocks_[s]->data(), blocks_[s]->bytes()));
     }
+  }
+}
+
+void Session::ClearSpace(size_t place) {
+  const Space& space = image_->program().spaces[place];
+  const size_t size = static_cast<size_t>(space.session_bytes);
+  if (IsHost(space.device)) {
+    std::memset(blocks_[place]->data(), 0, size);
+  } else {
+    const std::vector<char> zeros(size);
+    image_->DeviceOf(space.device)
+        ->Upload(blocks_[place]->data(), zeros.data(), space.session_bytes);
+  }
+}
+
+void Session::Clear() {
+  for (size_t s = 0; s < blocks_.size(); ++s) {
+    if (blocks_[s] != nullptr) ClearSpace(s);
   }
 }
 

@@ -31,6 +31,8 @@ class Session {
   /*! \brief What it takes. [num_spaces] */
   const std::vector<int64_t>& held_bytes() const { return held_bytes_; }
 
+  /*! \brief Makes all of it zeros. No request may use it meanwhile. */
+  void Clear();
   /*! \brief Takes the values of another session of the same program, which no request may use
    * meanwhile. */
   void CopyFrom(const Session& other);
@@ -43,6 +45,7 @@ class Session {
   void GiveBack() { is_taken_.store(false); }
 
  private:
+  void ClearSpace(size_t place);
   const Space& SpaceOf(const Tensor& tensor) const {
     return image_->program().spaces[static_cast<size_t>(tensor.space)];
   }
