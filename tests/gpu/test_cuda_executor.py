@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from executor_programs import EXTENT, VECTOR_BYTES, make_executor, vector, write_program
 from mixed_programs import MixedWriter
 from test_random_programs import NUM_SLOTS, Writer
+from test_session_programs import ask, beside, in_place
 
 from heteroplace.errors import ExecutionError
 
@@ -126,3 +129,21 @@ def test_gpu_that_does_not_exist_is_named(cuda_library: str) -> None:
     )
     with pytest.raises(ExecutionError, match=r"needs cuda:99; this machine has \d+ CUDA devices"):
         make_executor(cuda_library, text)
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+@pytest.mark.parametrize(("text", "factor"), [(in_place, 1), (beside, 2)])
+def test_sessions_that_take_turns_keep_their_state_on_the_gpu(
+    cuda_library: str, text: Callable[[str], str], factor: int, cuda_graphs: bool
+) -> None:
+    program = text("cuda").replace("kernel 0 add", "kernel 0 add_cuda")
+    # Three launches are issued as a graph.
+    program = program.replace("call 0 0 0 1", "call 0 0 0 1 9,8,3 -\ncall 0 0 0 1", 1)
+    executor = make_executor(cuda_library, program, cuda_graphs=cuda_graphs)
+    sessions = [executor.session() for _ in range(2)]
+    states = [np.zeros(EXTENT, "float32") for _ in sessions]
+    for turn in range(10):
+        number, x = turn // 2 % 2, vector(turn)
+        np.testing.assert_array_equal(ask(executor, sessions[number], x), states[number] + x)
+        states[number] = states[number] + factor * x
+        np.testing.assert_array_equal(sessions[number].read("h"), states[number])

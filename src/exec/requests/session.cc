@@ -8,6 +8,39 @@
 
 namespace heteroplace::exec {
 
+namespace {
+
+const Port& PortOf(const Program& program, size_t state) {
+  return program.inputs[program.kept_states[state].input];
+}
+
+const Tensor& TensorOf(const Program& program, size_t state) {
+  return program.tensors[static_cast<size_t>(PortOf(program, state).tensor)];
+}
+
+const std::string& SpaceName(const Program& program, const Tensor& tensor) {
+  return program.spaces[static_cast<size_t>(tensor.space)].name;
+}
+
+/*! \brief Whether two programs keep the same as their state of this number. */
+bool IsSame(const Program& one, const Program& other, size_t state) {
+  if (state >= std::min(one.kept_states.size(), other.kept_states.size())) return false;
+  const Tensor& a = TensorOf(one, state);
+  const Tensor& b = TensorOf(other, state);
+  return PortOf(one, state).name == PortOf(other, state).name && a.place == b.place &&
+         a.shape == b.shape && a.dtype.code == b.dtype.code && a.dtype.bits == b.dtype.bits &&
+         SpaceName(one, a) == SpaceName(other, b);
+}
+
+std::string DescribeState(const Program& program, size_t state) {
+  if (state >= program.kept_states.size()) return "nothing else";
+  const Tensor& tensor = TensorOf(program, state);
+  return "'" + PortOf(program, state).name + "': " + DescribeTensor(tensor.dtype, tensor.shape) +
+         " in " + SpaceName(program, tensor) + " at byte " + std::to_string(tensor.place);
+}
+
+}  // namespace
+
 Session::Session(const Image* image)
     : image_(image),
       blocks_(image->program().spaces.size()),
@@ -53,26 +86,13 @@ char* Session::Block(const Space& space) const {
 }
 
 void Session::CheckFits(const Program& program) const {
-  if (&program == &image_->program()) return;
-  const auto states = [](const Program& of) {
-    std::vector<std::string> texts;
-    for (const KeptState& state : of.kept_states) {
-      const Port& port = of.inputs[state.input];
-      const Tensor& tensor = of.tensors[static_cast<size_t>(port.tensor)];
-      texts.push_back("'" + port.name + "': " + DescribeTensor(tensor.dtype, tensor.shape) +
-                      " in " + of.spaces[static_cast<size_t>(tensor.space)].name + " at byte " +
-                      std::to_string(tensor.place));
-    }
-    std::ranges::sort(texts);
-    return texts;
-  };
-  const std::vector<std::string> own = states(image_->program());
-  const std::vector<std::string> others = states(program);
-  for (size_t i = 0; i < std::max(own.size(), others.size()); ++i) {
-    const std::string one = i < own.size() ? own[i] : "nothing";
-    const std::string other = i < others.size() ? others[i] : "nothing";
-    if (one == other) continue;
-    throw Error(ErrorKind::kExecution, "the session keeps " + one + ", and the program " + other +
+  const Program& own = image_->program();
+  if (&program == &own) return;
+  const size_t count = std::max(own.kept_states.size(), program.kept_states.size());
+  for (size_t i = 0; i < count; ++i) {
+    if (IsSame(own, program, i)) continue;
+    throw Error(ErrorKind::kExecution, "the session keeps " + DescribeState(own, i) +
+                                           ", and the program " + DescribeState(program, i) +
                                            "; open a session of that program");
   }
 }

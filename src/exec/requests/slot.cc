@@ -137,9 +137,7 @@ void Slot::BindState(const Session& state) {
   }
   if (!is_new) return;
   // Launches that are issued together have the addresses of before.
-  for (std::vector<std::unique_ptr<RecordedWork>>& recorded : recorded_) {
-    for (std::unique_ptr<RecordedWork>& work : recorded) work.reset();
-  }
+  for (std::vector<std::unique_ptr<RecordedWork>>& recorded : recorded_) recorded.clear();
 }
 
 void Slot::KeepState() {
