@@ -90,10 +90,7 @@ class Executor(RoutedProgram):
         replanned: str = "",
     ) -> None:
         libtvm = str(library_path())
-        loaded = source
-        if not isinstance(source, ProgramSource):
-            loaded = ProgramSource.of(source, libtvm)
-        assert isinstance(loaded, ProgramSource)
+        loaded = source if isinstance(source, ProgramSource) else ProgramSource.of(source, libtvm)
         manifest = loaded.manifest
         options: dict[str, Any] = {
             "max_in_flight": max_in_flight,
@@ -111,13 +108,8 @@ class Executor(RoutedProgram):
         self._code: CompiledFile | SealedCode | None = loaded.code
         self._manifest = manifest
         self._replanned = replanned
-        self._entries: dict[str, Executor] = {}
-        if not isinstance(source, ProgramSource):
-            self._entries = {
-                name: Executor(entry, **options) for name, entry in loaded.entries(source)
-            }
-        origin = "memory" if loaded.is_in_memory else loaded.where
-        _LOG.info("loaded from %s: queues %s", origin, ", ".join(native.queues))
+        self._entries = {name: Executor(entry, **options) for name, entry in loaded.entries.items()}
+        _LOG.info("loaded from %s: queues %s", loaded.origin, ", ".join(native.queues))
 
     def __enter__(self) -> Self:
         return self

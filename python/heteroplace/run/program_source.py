@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,12 +24,15 @@ class ProgramSource:
 
     where: str
     """What messages call it."""
+    origin: str
+    """Where it is loaded from: "memory", or a file."""
     manifest: Manifest
     code: CompiledFile | SealedCode
     """Loaders know the code by its path, which is another's as soon as the code is gone."""
     code_path: str
     blob: np.ndarray
-    is_in_memory: bool
+    entries: Mapping[str, ProgramSource] = field(default_factory=dict)
+    """The other entries, by name."""
 
     @classmethod
     def of(cls, source: Runnable, libtvm: str) -> ProgramSource:
@@ -43,28 +46,42 @@ class ProgramSource:
             A device of the plan does not exist here, or lacks what the code needs.
         """
         if isinstance(source, Executable):
-            check_devices_exist(source.solution)
-            code = source.library.sealed()
-            return cls("the executable", source.manifest, code, code.path, source.blob, True)
+            return _of_executable(source)
         file = source if isinstance(source, CompiledFile) else CompiledFile(source)
-        manifest = manifest_of(file)
+        manifest, where = manifest_of(file), file.path
         check_devices_exist(manifest.solution, file.missing(libtvm))
         file.load(libtvm)
-        return cls(file.path, manifest, file, file.code_path, file.weights, False)
+        entries = {}
+        for each in manifest.entries:
+            end = each.code_offset + each.code_bytes
+            code = SealedCode(where, file.weights[each.code_offset : end].tobytes())
+            own = f"{where}, entry {each.name!r}"
+            entries[each.name] = _of_code(own, where, each.manifest, code, file.weights)
+        return cls(where, where, manifest, file, file.code_path, file.weights, entries)
 
-    def entries(self, source: Runnable) -> Iterator[tuple[str, ProgramSource]]:
-        """Yield the other entries of the source, by name."""
-        if isinstance(source, Executable):
-            for name, executable in source.entries.items():
-                code = executable.library.sealed()
-                yield name, self._entry(name, executable.manifest, code)
-            return
-        for entry in self.manifest.entries:
-            end = entry.code_offset + entry.code_bytes
-            image = self.blob[entry.code_offset : end].tobytes()
-            yield entry.name, self._entry(entry.name, entry.manifest, SealedCode(self.where, image))
 
-    def _entry(self, name: str, manifest: Manifest, code: SealedCode) -> ProgramSource:
-        check_devices_exist(manifest.solution)
-        where = f"{self.where}, entry {name!r}"
-        return ProgramSource(where, manifest, code, code.path, self.blob, self.is_in_memory)
+def _of_executable(executable: Executable) -> ProgramSource:
+    where, code = "the executable", executable.library.sealed()
+    entries = {
+        name: _of_code(
+            f"{where}, entry {name!r}",
+            "memory",
+            each.manifest,
+            each.library.sealed(),
+            executable.blob,
+        )
+        for name, each in executable.entries.items()
+    }
+    return _of_code(where, "memory", executable.manifest, code, executable.blob, entries)
+
+
+def _of_code(
+    where: str,
+    origin: str,
+    manifest: Manifest,
+    code: SealedCode,
+    blob: np.ndarray,
+    entries: Mapping[str, ProgramSource] | None = None,
+) -> ProgramSource:
+    check_devices_exist(manifest.solution)
+    return ProgramSource(where, origin, manifest, code, code.path, blob, entries or {})

@@ -43,13 +43,15 @@ class Session:
         initial: Mapping[str, Array] | None,
     ) -> None:
         self._entries, self._native, self._pairs = entries, state, pairs
-        replaced = {name for name, _ in pairs}
-        self._state_inputs = tuple(port for port in entries[0].inputs if port[0] in replaced)
+        self._state_names = frozenset(name for name, _ in pairs)
+        self._state_inputs = tuple(
+            port for port in entries[0].inputs if port[0] in self._state_names
+        )
         self._programs = {entry.name: _Program.of(entry, state, pairs) for entry in entries}
         first = self._programs[entries[0].name]
         self.inputs = first.inputs
         """Name, shape and dtype of every input that is no state; of the first entry."""
-        self.outputs = first.outputs
+        self.outputs = first.call.outputs
         """Name, shape and dtype of every output that is no state; of the first entry."""
         self.num_calls = 0
         """How many calls have succeeded since the session began, or was reset or loaded."""
@@ -76,7 +78,7 @@ class Session:
     @property
     def entries(self) -> dict[str, tuple[Ports, Ports]]:
         """Inputs and outputs that are no state, of each entry by its name; "": the only one."""
-        return {name: (each.inputs, each.outputs) for name, each in self._programs.items()}
+        return {name: (each.inputs, each.call.outputs) for name, each in self._programs.items()}
 
     @property
     def expected_ns(self) -> dict[str, int]:
@@ -249,16 +251,15 @@ class Session:
         return self._programs[self._entries[0].name]
 
     def _check_inputs(self, given: Mapping[str, Array], program: _Program) -> None:
-        replaced = {name for name, _, _ in self._state_inputs}
-        state = [name for name in given if name in replaced]
+        state = [name for name in given if name in self._state_names]
         if state:
             raise ExecutionError(
                 f"{', '.join(map(repr, state))} is state, which the session keeps; leave it out, "
                 "or begin with executor.session(initial={...})"
             )
-        names = [name for name, _, _ in program.inputs]
-        missing = [name for name in names if name not in given]
+        missing = [name for name, _, _ in program.inputs if name not in given]
         if missing:
+            names = (name for name, _, _ in program.inputs)
             raise ExecutionError(
                 f"inputs {listed(map(repr, missing))} are missing; a call of a session needs all "
                 f"of {listed(map(repr, names))}"
@@ -270,7 +271,7 @@ class _Program(NamedTuple):
 
     run: RunSession
     inputs: Ports
-    outputs: Ports
+    """Those that are no state."""
     call: SessionCall
 
     @classmethod
@@ -281,4 +282,4 @@ class _Program(NamedTuple):
         replaced, replacing = {name for name, _ in pairs}, {output for _, output in pairs}
         inputs = tuple(port for port in entry.inputs if port[0] not in replaced)
         outputs = tuple(port for port in entry.outputs if port[0] not in replacing)
-        return cls(entry.run, inputs, outputs, SessionCall(InputPorts(inputs), outputs, state))
+        return cls(entry.run, inputs, SessionCall(InputPorts(inputs), outputs, state))
