@@ -261,11 +261,12 @@ def write_programs(
         A program does not fit in some memory.
     """
     timelines = timelines or [solution.timeline for solution in solutions]
-    programs = []
-    for solution, timeline in zip(solutions, timelines, strict=True):
-        pairs = _kept_pairs(compiled.calls, state, output_names)
-        lowered = _lowered(compiled, solution, timeline, pairs)
-        programs.append(_with_output_names(lowered, output_names))
+    pairs = _kept_pairs(compiled.calls, state, output_names)
+    programs = [
+        _lowered(compiled, solution, timeline, pairs)
+        for solution, timeline in zip(solutions, timelines, strict=True)
+    ]
+    programs = [_with_output_names(lowered, output_names) for lowered in programs]
     for lowered in programs:
         if len(lowered.hosts) > 1:  # what each rank checks when it loads is told here
             load_entry(_CHECK_PROGRAMS)(lowered.text)

@@ -32,8 +32,6 @@ def with_kept_states(
     states
         (input, output that replaces it), as positions.
     """
-    if not states:
-        return calls
     inputs = [v for v, value in enumerate(calls.values) if value.input_name is not None]
     values, new_calls = list(calls.values), list(calls.calls)
     readers = _readers(calls)
