@@ -126,6 +126,22 @@ def test_other_open_sizes_give_a_command_that_works(capsys: pytest.CaptureFixtur
     assert "output y: float32 [1,3,8,8]" in capsys.readouterr().out
 
 
+def test_open_sizes_of_many_inputs_are_given_by_their_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        sums (float[rows, length] a, float[rows, length] b, float[rows, length] c)
+          => (float[rows, length] y) { d = Add(a, b)  y = Add(d, c) }
+    """)
+    onnx.save(model, "many.onnx")
+    assert main(["run", "many.onnx", *BUILD]) == 4
+    command = "heteroplace run many.onnx --size rows=1 --size length=128"
+    assert f"\n  {command} [HP201]" in capsys.readouterr().err
+    assert main([*command.split()[1:], *BUILD]) == 0
+    assert "output y: float32 [1,128]" in capsys.readouterr().out
+
+
 def test_a_report_of_a_run_has_predicted_measured_and_peer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 import time
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.pipeline.model_import import Say, check_costs, import_model, with_annotations
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.stage_log import StageLog
+from heteroplace.terminal import listed
 
 _IMAGE_RANK, _IMAGE_SIZE, _LENGTH = 4, 224, 128
 _LOG = logging.getLogger("heteroplace")
@@ -83,18 +85,31 @@ def with_free_sizes(path: Path, sizes: InputSizes) -> tuple[InputSizes, tuple[st
 
 def _free_sizes_text(path: Path, free: Mapping[str, tuple[int | str, ...]], command: str) -> str:
     """What is missing, and a command with sizes that are usual: 224 for images, 128 for others."""
-    listed_inputs = ", ".join(
-        f"{name} [{','.join(map(str, shape))}]" for name, shape in free.items()
-    )
+    listed_inputs = listed(f"{name} [{','.join(map(str, shape))}]" for name, shape in free.items())
     words = ["heteroplace", command, str(path)]
-    for name, shape in free.items():
-        sizes = ",".join(str(_usual_size(shape, axis)) for axis in range(len(shape)))
-        words += ["--input", f"{name}={sizes}"]
+    named = _usual_sizes(free)
+    if len(named) < len(free) and all(re.fullmatch(r"[A-Za-z]\w*", name) for name in named):
+        for name, size in named.items():
+            words += ["--size", f"{name}={size}"]
+    else:
+        for name, shape in free.items():
+            sizes = ",".join(str(_usual_size(shape, axis)) for axis in range(len(shape)))
+            words += ["--input", f"{name}={sizes}"]
     line, first = shlex.join(words), next(iter(free))
     return (
         f"{path}: the model leaves sizes of its inputs open: {listed_inputs}. Run this command "
         f"with the sizes of your data, or give an array by --input {first}=FILE.npy:\n  {line}"
     )
+
+
+def _usual_sizes(free: Mapping[str, tuple[int | str, ...]]) -> dict[str, int]:
+    """Usual sizes by the names of those that are free."""
+    sizes: dict[str, int] = {}
+    for shape in free.values():
+        for axis, size in enumerate(shape):
+            if isinstance(size, str):
+                sizes.setdefault(size, _usual_size(shape, axis))
+    return sizes
 
 
 def _usual_size(shape: tuple[int | str, ...], axis: int) -> int:
