@@ -83,8 +83,8 @@ def test_prompt_and_tokens_have_the_logits_of_numpy(
         smollm2(weights=weights, length=length, past=_ROOM, content=content)
         for length in (_PROMPT, 1)
     )
-    found = logits_of_calls((models[0], models[1]), _TOKENS[:1], _ROOM)
-    np.testing.assert_allclose(found, expected[:1], atol=1e-4)
+    logits = logits_of_calls((models[0], models[1]), _TOKENS[:1], _ROOM)
+    np.testing.assert_allclose(logits, expected[:1], atol=1e-4)
 
 
 def test_logits_may_be_those_of_the_last_token_alone() -> None:

@@ -31,9 +31,9 @@ _UNWATCHED_S = 0.1
 class ServedModel:
     """A model, its queue, and one thread for each request that may run at once.
 
-    All methods but `close` are called in the event loop. A request has a place
-    from its headers to its answer, so the memory of all bodies is limited. The threads take
-    requests in the order in which they came; between two of them the event loop has nothing to do.
+    All methods but `close` are called in the event loop. A request has a place from its headers to
+    its answer, so the memory of all bodies is limited. The threads take requests in the order in
+    which they came; between two of them the event loop has nothing to do.
     """
 
     def __init__(
