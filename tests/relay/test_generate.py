@@ -169,7 +169,9 @@ def test_the_command_draws_and_chats(folder: Path, capsys: pytest.CaptureFixture
     assert outputs[0] == outputs[1] != outputs[2]
     # ChatML takes more tokens than the cache has.
     assert main(command(folder, "--prompt", "a", "--chat")) == WRONG_INPUT
-    assert f"the cache holds {CAPACITY} tokens, and there are 2" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert f"the cache holds {CAPACITY} tokens, and there are 2" in printed.err
+    assert printed.out.endswith("\n")  # the error begins on a line of its own
 
 
 def test_the_command_says_what_a_file_lacks(

@@ -131,15 +131,15 @@ def test_open_sizes_of_many_inputs_are_given_by_their_names(
 ) -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 17]>
-        sums (float[rows, length] a, float[rows, length] b, float[rows, length] c)
-          => (float[rows, length] y) { d = Add(a, b)  y = Add(d, c) }
+        sums (float[rows, 2, length, 4] a, float[rows, 2, length, 4] b, float[length, 4] c)
+          => (float[rows, 2, length, 4] y) { d = Add(a, b)  y = Add(d, c) }
     """)
     onnx.save(model, "many.onnx")
     assert main(["run", "many.onnx", *BUILD]) == 4
     command = "heteroplace run many.onnx --size rows=1 --size length=128"
     assert f"\n  {command} [HP201]" in capsys.readouterr().err
     assert main([*command.split()[1:], *BUILD]) == 0
-    assert "output y: float32 [1,128]" in capsys.readouterr().out
+    assert "output y: float32 [1,2,128,4]" in capsys.readouterr().out
 
 
 def test_a_report_of_a_run_has_predicted_measured_and_peer(

@@ -118,7 +118,8 @@ def _usual_size(shape: tuple[int | str, ...], axis: int) -> int:
         return size
     if axis == 0:
         return 1
-    return _IMAGE_SIZE if len(shape) == _IMAGE_RANK else _LENGTH
+    has_free_area = all(isinstance(size, str) for size in shape[-2:])
+    return _IMAGE_SIZE if len(shape) == _IMAGE_RANK and has_free_area else _LENGTH
 
 
 def place_model(

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 import heteroplace
 from heteroplace.cli.shared import Parsers, add_command, add_json, plural, show
 from heteroplace.command_parser import START
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.options import Argument, add_arguments, count, from_arguments
 from heteroplace.parts.text.decoder_session import SessionDecoder
 from heteroplace.parts.text.generator import generate
@@ -105,10 +106,15 @@ def run(arguments: argparse.Namespace) -> None:
             stop_ids=(*tokenizer.stop_ids, *ends),
         )
         timed = _Timed(prompt_tokens=len(ids))
-        for text in tokenizer.texts(timed.watch(new_ids)):
-            timed.text += text
-            if not arguments.json:
-                print(text, end="", flush=True)
+        try:
+            for text in tokenizer.texts(timed.watch(new_ids)):
+                timed.text += text
+                if not arguments.json:
+                    print(text, end="", flush=True)
+        except HeteroPlaceError:
+            if timed.text and not arguments.json:
+                print()  # the error begins on a line of its own
+            raise
     if arguments.json:
         show(arguments, lambda: asdict(timed), str)
         return
