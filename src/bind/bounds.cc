@@ -18,7 +18,7 @@ using LagrangianBound = Instance<"heteroplace.native.core_bounds.LagrangianBound
 
 LagrangianBound Bound(const model::Problem& problem, std::vector<double> prices, int rounds,
                       int iterations, double time_limit_s, int64_t max_work, int64_t target_ns,
-                      int threads, int num_samples) {
+                      int threads, int num_samples, bool fixed_prices) {
   if (rounds < 1 || iterations < 1) {
     throw nb::value_error(("rounds and iterations must be >= 1, got " + std::to_string(rounds) +
                            " and " + std::to_string(iterations))
@@ -33,7 +33,7 @@ LagrangianBound Bound(const model::Problem& problem, std::vector<double> prices,
                               .c_str());
   }
   const bounds::BoundOptions options{rounds,    iterations, time_limit_s, max_work,
-                                     target_ns, threads,    num_samples};
+                                     target_ns, threads,    num_samples,  fixed_prices};
   const auto is_stopped = [] {
     const WithGil locked;
     return PyErr_CheckSignals() != 0;
@@ -52,7 +52,7 @@ void BindBounds(nb::module_& module) {
   module.def("lagrangian_bound", &Bound, nb::arg("native"), nb::arg("prices") = nb::tuple(),
              nb::kw_only(), nb::arg("rounds") = 12, nb::arg("iterations") = 120,
              nb::arg("time_limit_s") = 10.0, nb::arg("max_work") = 0, nb::arg("target_ns") = 0,
-             nb::arg("threads") = 1, nb::arg("num_samples") = 0, R"(
+             nb::arg("threads") = 1, nb::arg("num_samples") = 0, nb::arg("fixed_prices") = false, R"(
 Return the largest bound found by raising memory prices; see `src/bounds/lagrangian.h`.
 
 Parameters
@@ -72,6 +72,9 @@ target_ns
     A known makespan, which sets the length of the steps; 0: none is known.
 num_samples
     Placements to return.
+fixed_prices
+    The bound at `prices`, and no better one. It may be negative: as one of several terms that
+    share a memory. Without samples nothing is proven.
 
 Raises
 ------

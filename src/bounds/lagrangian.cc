@@ -56,13 +56,21 @@ class BoundSearch {
 
   BoundOutcome Run(std::vector<double> price) {
     BoundOutcome outcome{0, price, 0, {}};
+    if (options_.has_fixed_prices) {
+      std::vector<double> slope;
+      double value = 0;
+      outcome.bound_ns = BoundAt(price, slope, value);
+      outcome.rounds = 1;
+      if (value < ModuleBound::kImpossibleBound) AddSamples(outcome);
+      return outcome;
+    }
     std::vector<double> direction(price.size(), 0.0);
     double step = 1.0;
     int without_gain = 0;
     for (; outcome.rounds < options_.rounds && step > kMinStep && !IsOver(); ++outcome.rounds) {
       std::vector<double> slope;
       double value = 0;
-      const int64_t bound = BoundAt(price, slope, value);
+      const int64_t bound = std::max<int64_t>(0, BoundAt(price, slope, value));
       if (value >= ModuleBound::kImpossibleBound) break;  // There is no plan.
       if (bound > outcome.bound_ns || outcome.rounds == 0) {
         const int64_t least = outcome.bound_ns + outcome.bound_ns / 5000;
@@ -85,9 +93,7 @@ class BoundSearch {
     std::vector<double> slope;
     if (options_.num_samples > 0 &&
         Evaluate(outcome.price, slope) < ModuleBound::kImpossibleBound) {
-      for (int sample = 0; sample < options_.num_samples; ++sample) {
-        outcome.samples.push_back(Sample(static_cast<double>(sample) / options_.num_samples));
-      }
+      AddSamples(outcome);
       for (int device = 0; device < problem_.num_devices; ++device) SampleAround(device, outcome);
     }
     return outcome;
@@ -111,7 +117,8 @@ class BoundSearch {
     return Clock::now() + std::chrono::duration_cast<Clock::duration>(left);
   }
 
-  /*! \brief The least integer that is certainly not above the makespan. */
+  /*! \brief The least integer that is certainly not above the makespan. Negative where the room
+   * costs more than the plan. */
   int64_t Rounded(double value, const std::vector<double>& price) const {
     // The value is a difference: what counts is the size of its two parts.
     double size = value;
@@ -119,7 +126,7 @@ class BoundSearch {
       size += 2 * price[memory] * std::abs(room_[memory]);
     }
     const double safe = std::ceil(value - kRoundingRatio * std::abs(size) - kRoundingNs);
-    return safe >= kLargestBound ? 0 : static_cast<int64_t>(std::max(0.0, safe));
+    return std::abs(safe) >= kLargestBound ? 0 : static_cast<int64_t>(safe);
   }
 
   /*! \brief Bound at some prices, in whole ns, never above the truth. */
@@ -232,6 +239,13 @@ class BoundSearch {
       slope[memory] -= room_[memory];
     }
     return value;
+  }
+
+  /*! \brief Adds placements along the latest path. */
+  void AddSamples(BoundOutcome& outcome) {
+    for (int sample = 0; sample < options_.num_samples; ++sample) {
+      outcome.samples.push_back(Sample(static_cast<double>(sample) / options_.num_samples));
+    }
   }
 
   /*! \brief Adds a placement with all cuts on one device, if they may be there. */

@@ -20,6 +20,9 @@ struct BoundOptions {
   int64_t target_ns = 0;  // a known makespan: the bound cannot exceed it
   int threads = 1;
   int num_samples = 0;  // placements to return
+  // One evaluation at the given prices. The bound may then be negative, as one term of several that
+  // share a memory.
+  bool has_fixed_prices = false;
 };
 
 /*! \brief A proven bound, and the memory prices that it was found at. */

@@ -90,7 +90,13 @@ class NativeProblem(_core.Problem):
     """One graph, one cluster and the costs, as the core reads them. Immutable."""
 
     def __init__(
-        self, graph: TaskGraph, cluster: Cluster, costs: CostTable, *, frees_tensors: bool = True
+        self,
+        graph: TaskGraph,
+        cluster: Cluster,
+        costs: CostTable,
+        *,
+        frees_tensors: bool = True,
+        weight_bytes: IntArray | None = None,
     ) -> None:
         """Build the arrays.
 
@@ -98,6 +104,8 @@ class NativeProblem(_core.Problem):
         ----------
         frees_tensors
             Count memory by lifetime where the static rule may be short; False: never.
+        weight_bytes
+            [num_tasks], in place of what the tasks have: of weights that others share, a part.
 
         Raises
         ------
@@ -134,7 +142,9 @@ class NativeProblem(_core.Problem):
         self.longest_ns = check_times(graph, cluster, self.batch_run_ns, self.routes)
         """No plan of one item is longer."""
         tasks, tensors = graph.tasks, graph.tensors
-        self.weight_bytes = ints([task.weight_bytes for task in tasks])
+        self.weight_bytes = ints(
+            [task.weight_bytes for task in tasks] if weight_bytes is None else weight_bytes
+        )
         """[num_tasks]"""
         self.workspace_bytes = ints([task.workspace_bytes for task in tasks])
         """[num_tasks]"""
