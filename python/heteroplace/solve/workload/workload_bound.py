@@ -1,0 +1,167 @@
+"""A workload -> a time that no placement of it beats, and placements that come near it.
+
+Each byte of each memory gets a price (a Lagrange multiplier). At given prices the entries are
+independent: a weight that several tasks share is split among them, and each pays its part wherever
+it is. Whoever shares a weight in one memory pays no more than the weight, so the sum of calls times
+the Lagrangian bound of each entry holds for all placements together. The parts follow what each
+task loses on its slowest device, so that tasks of one weight agree where it should lie.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_bounds import lagrangian_bound
+from heteroplace.native.core_problem import NativeProblem
+from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.workload.workload_search import Sites
+from heteroplace.solve.workload.workload_state import WorkloadTimes
+
+_ITERATIONS = 120
+"""Subgradient steps for each module of an entry."""
+_DOUBLINGS, _HALVINGS, _ROUNDS = 60, 24, 3
+_MAX_PRICE = 1e6
+"""ns per byte: beyond it nothing is placed by price."""
+
+
+@dataclass(frozen=True)
+class WorkloadBound:
+    """A proven bound, and what the search for it has seen."""
+
+    bound_ns: int
+    prices: tuple[float, ...]
+    """For each memory what a byte costs, in ns."""
+    samples: tuple[Sites, ...]
+    """Placements at all prices that were tried; they may lack memory."""
+
+
+class WorkloadPrices:
+    """The bound of a workload at any prices."""
+
+    def __init__(self, times: WorkloadTimes) -> None:
+        self._times = times
+        self._workload = times.workload
+        self.samples: dict[bytes, Sites] = {}
+
+    @cached_property
+    def _natives(self) -> tuple[NativeProblem, ...]:
+        """Each entry with its parts of weights, and its part of each memory."""
+        count = len(self._workload.entries)
+        natives = []
+        for entry, weights in zip(self._workload.entries, self._weights(), strict=True):
+            problem = entry.problem
+            memories = tuple(
+                replace(each, bytes=-(-each.bytes // count)) for each in problem.cluster.memories
+            )
+            cluster = replace(problem.cluster, memories=memories)
+            natives.append(
+                NativeProblem(problem.graph, cluster, problem.costs, weight_bytes=weights)
+            )
+        return tuple(natives)
+
+    def _weights(self) -> list[IntArray]:
+        """For each entry and task its own weights and its parts of those that it shares."""
+        workload = self._workload
+        losses = []
+        for times, (tasks, _) in zip(self._times.entries, workload.users, strict=True):
+            run_ns = times.entry.roomy.run_ns.astype(float)
+            run_ns[run_ns == IMPOSSIBLE] = np.nan
+            loss = np.nanmax(run_ns, axis=1) - np.nanmin(run_ns, axis=1)
+            losses.append((times.entry.calls * loss + 1e-3)[tasks])
+        total = np.zeros(len(workload.names))
+        for (_, weights), loss in zip(workload.users, losses, strict=True):
+            np.add.at(total, weights, loss)
+        result = []
+        for entry, (tasks, weights), loss in zip(
+            workload.entries, workload.users, losses, strict=True
+        ):
+            parts = np.floor(workload.sizes[weights] * (loss / total[weights]) * (1 - 1e-12))
+            own = entry.own_bytes.copy()
+            np.add.at(own, tasks, parts.astype(np.int64))
+            result.append(own)
+        return result
+
+    def bound(self, prices: np.ndarray) -> tuple[float, Sites | None]:
+        """Return the bound in ns at some prices, and a placement that comes near it.
+
+        None: nothing is proven, and the bound is 0.
+        """
+        total, sites = 0.0, []
+        for times, native in zip(self._times.entries, self._natives, strict=True):
+            calls = times.entry.calls
+            outcome = lagrangian_bound(
+                native,
+                (prices / calls).tolist(),
+                iterations=_ITERATIONS,
+                num_samples=1,
+                fixed_prices=True,
+            )
+            if not outcome.samples:
+                return 0.0, None
+            # The bound is rounded up, which holds for a whole plan and not for a term of a sum.
+            total += calls * (outcome.bound_ns - 1)
+            placement = np.array(outcome.samples[0], dtype=np.int64)
+            sites.append(times.entry.device_memory[placement])
+        self.samples.setdefault(b"".join(own.tobytes() for own in sites), tuple(sites))
+        return total, tuple(sites)
+
+
+def workload_bound(times: WorkloadTimes, deadline: Deadline) -> WorkloadBound:
+    """Return the best bound for prices of one memory after the other.
+
+    A memory's price is halved and doubled until what would lie there just fits. Any prices prove
+    a bound, so the search may end at any time.
+    """
+    search = WorkloadPrices(times)
+    prices = np.zeros(len(times.workload.memory_bytes))
+    best, best_prices = 0.0, prices
+    for _ in range(_ROUNDS):
+        before = prices.copy()
+        for memory in range(len(prices)):
+            if deadline.is_over():
+                break
+            low, high = 0.0, math.inf
+            price = prices[memory]
+            for _ in range(_DOUBLINGS + _HALVINGS):
+                prices[memory] = price
+                bound, sites = search.bound(prices)
+                if bound > best:
+                    best, best_prices = bound, prices.copy()
+                if sites is None or deadline.is_over():
+                    break
+                use, _ = times.weights(_allowed(times, sites))
+                if use[memory] > times.workload.memory_bytes[memory]:
+                    low = price
+                elif price == 0:
+                    break
+                else:
+                    high = price
+                if high - low <= 1e-3 * high and math.isfinite(high):
+                    break
+                unit = max(best, 1.0) / max(1, times.workload.memory_bytes[memory])
+                price = max(2 * low, 1e-3 * unit) if math.isinf(high) else (low + high) / 2
+                if price > _MAX_PRICE:
+                    break
+            prices[memory] = best_prices[memory]
+        if np.allclose(before, prices, rtol=1e-2):
+            break
+    bound_ns = max(0, math.floor(best * (1 - 1e-9)))
+    samples = tuple(_allowed(times, sites) for sites in search.samples.values())
+    return WorkloadBound(bound_ns, tuple(best_prices.tolist()), samples)
+
+
+def _allowed(times: WorkloadTimes, sites: Sites) -> Sites:
+    """Give the tasks of a colocation group the memory of the first of them."""
+    result = []
+    for each, own in zip(times.entries, sites, strict=True):
+        _, first, number = np.unique(each.groups, return_index=True, return_inverse=True)
+        joined = own[first][number]
+        is_possible = each.devices[np.arange(len(joined)), joined] != IMPOSSIBLE
+        fallback = (each.devices != IMPOSSIBLE).argmax(axis=1)
+        result.append(np.where(is_possible, joined, fallback))
+    return tuple(result)

@@ -1,0 +1,166 @@
+"""A workload -> placements of all its entries that are valued together, by time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.core_problem import NativePlan
+from heteroplace.native.list import critical_path_order, evaluate_order
+from heteroplace.native.simulate import simulate_plan
+from heteroplace.solve.workload.workload import BoolArray, Entry, Workload, site_devices
+
+_MAX_REMEMBERED = 200_000
+"""Makespans of an entry that are remembered."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """What placements of all entries take."""
+
+    objective_ns: int
+    """Sum over the entries of calls times makespan."""
+    excess_bytes: int
+    """What memories lack, and what state takes in more than one of them; 0: it is valid."""
+
+    def is_better(self, other: Value) -> bool:
+        """Say whether it fits better; of equal fits, whether it is shorter."""
+        return (self.excess_bytes, self.objective_ns) < (other.excess_bytes, other.objective_ns)
+
+
+@dataclass(eq=False)
+class EntryTimes:
+    """The makespans of one entry by where its tasks are."""
+
+    entry: Entry
+    order: tuple[int, ...] = field(init=False)
+    devices: IntArray = field(init=False)
+    """[num_tasks, num_memories]; see `site_devices`."""
+    _remembered: dict[bytes, tuple[int, IntArray]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.order = tuple(critical_path_order(self.entry.roomy))
+        self.devices = site_devices(self.entry)
+
+    @cached_property
+    def groups(self) -> IntArray:
+        """[num_tasks]: equal for tasks that share a device."""
+        groups = np.array(self.entry.roomy.task_group, dtype=np.int64)
+        alone = groups < 0
+        groups[alone] = np.arange(len(groups))[alone] + len(groups)
+        return groups
+
+    @cached_property
+    def has_groups(self) -> bool:
+        """Whether any tasks share a device."""
+        return len(set(self.groups.tolist())) < len(self.groups)
+
+    def placement(self, sites: IntArray) -> IntArray:
+        """Return the device of each task for the memory of each task."""
+        devices: IntArray = self.devices[np.arange(len(sites)), sites]
+        return devices
+
+    def task_bytes(self, sites: IntArray) -> IntArray:
+        """Return the weights in each memory, counted for each task that reads them."""
+        use = np.zeros(self.devices.shape[1], dtype=np.int64)
+        np.add.at(use, sites, self.entry.roomy.weight_bytes)
+        return use
+
+    def time(self, sites: IntArray) -> tuple[int, IntArray]:
+        """Return the makespan in ns, and what tensors and workspaces take in each memory."""
+        key = sites.tobytes()
+        if key not in self._remembered:
+            if len(self._remembered) >= _MAX_REMEMBERED:
+                self._remembered.clear()
+            placement = self.placement(sites)
+            plan = evaluate_order(self.entry.roomy, placement, self.order)
+            values = value_bytes(self.entry, plan, placement)
+            self._remembered[key] = plan.makespan_ns, values
+        return self._remembered[key]
+
+
+def value_bytes(entry: Entry, plan: NativePlan, placement: IntArray) -> IntArray:
+    """Return what a plan holds in each memory beside weights, in bytes."""
+    times = simulate_plan(entry.roomy, plan)
+    weights = np.zeros(len(entry.problem.cluster.memories), dtype=np.int64)
+    np.add.at(weights, entry.device_memory[placement], entry.roomy.weight_bytes)
+    values: IntArray = np.array(times.peak_bytes, dtype=np.int64) - weights
+    return values
+
+
+class WorkloadTimes:
+    """The value of placements of all entries, each given by the memory of each task."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.entries = tuple(EntryTimes(entry) for entry in workload.entries)
+
+    def value(self, sites: Sequence[IntArray]) -> Value:
+        """Return time and excess. Every task must be able to run in its memory.
+
+        Each entry must also fit alone, with the weights of each task counted for itself: that is
+        the rule by which its plan is checked.
+        """
+        room = self.workload.memory_bytes
+        objective, excess, values = 0, 0, np.zeros(len(room), dtype=np.int64)
+        for times, own in zip(self.entries, sites, strict=True):
+            makespan, held = times.time(own)
+            objective += times.entry.calls * makespan
+            values += held
+            excess += int(np.maximum(times.task_bytes(own) + held - room, 0).sum())
+        weights, twice = self.weights(sites)
+        excess += int(np.maximum(weights + values - room, 0).sum())
+        return Value(objective, excess + twice)
+
+    def weights(self, sites: Sequence[IntArray]) -> tuple[IntArray, int]:
+        """See `Workload.weight_use`."""
+        pairs = zip(self.entries, sites, strict=True)
+        return self.workload.weight_use([times.placement(own) for times, own in pairs])
+
+    @cached_property
+    def layers(self) -> tuple[IntArray, ...]:
+        """For each entry and task how many weights that all entries share have come so far, in the
+        order of the model: equal parts of the model have equal numbers in all entries."""
+        users = self.workload.users
+        shared = set.intersection(*(set(weights.tolist()) for _, weights in users))
+        number = {weight: rank + 1 for rank, weight in enumerate(sorted(shared))}
+        result = []
+        for entry, (tasks, weights) in zip(self.workload.entries, users, strict=True):
+            own = np.zeros(len(entry.problem.graph.tasks), dtype=np.int64)
+            for task, weight in zip(tasks.tolist(), weights.tolist(), strict=True):
+                own[task] = max(own[task], number.get(weight, 0))
+            # Task ids are a topological order, and a weight that comes again counts only once.
+            result.append(np.maximum.accumulate(own))
+        return tuple(result)
+
+    @property
+    def num_layers(self) -> int:
+        """One more than the largest of `layers`."""
+        return 1 + max(int(own.max(initial=0)) for own in self.layers)
+
+    @cached_property
+    def memories(self) -> tuple[int, ...]:
+        """Those with devices that can run some task of every entry."""
+        usable = [(times.devices != IMPOSSIBLE).any(axis=0) for times in self.entries]
+        return tuple(np.flatnonzero(np.logical_and.reduce(usable)).tolist())
+
+    def moved(self, entry: int, sites: IntArray, moves: BoolArray, memory: int) -> IntArray:
+        """Return the memories of an entry's tasks after some move to a memory.
+
+        A task that cannot run there stays. Tasks of one colocation group move together.
+
+        Parameters
+        ----------
+        moves
+            [num_tasks], whether it moves.
+        """
+        times = self.entries[entry]
+        if times.has_groups:
+            moves = np.isin(times.groups, times.groups[moves])
+        moves = moves & (times.devices[:, memory] != IMPOSSIBLE)
+        result: IntArray = np.where(moves, memory, sites)
+        return result
