@@ -14,7 +14,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # as `typing` has it
 if TYPE_CHECKING:  # what type checkers and editors read; each name is loaded at its first use
-    from heteroplace.compiling import compile, place
+    from heteroplace.compiling import compile, place, place_workload
     from heteroplace.errors import HeteroPlaceError
     from heteroplace.files.cluster_file import load_cluster, save_cluster
     from heteroplace.files.solution_file import load_solution
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; each name is loaded at
     from heteroplace.model.plan import Plan
     from heteroplace.model.solution import Solution
     from heteroplace.model.timeline import Timeline
+    from heteroplace.model.workload_solution import WorkloadSolution
     from heteroplace.parts import onnx as frontend
     from heteroplace.parts.kernels.tuned.tuner import tune
     from heteroplace.parts.parallel.sharding.shard_api import Shard, shard
@@ -55,6 +56,7 @@ _WITHOUT_TVM = {
     "Plan": "heteroplace.model.plan",
     "Solution": "heteroplace.model.solution",
     "Timeline": "heteroplace.model.timeline",
+    "WorkloadSolution": "heteroplace.model.workload_solution",
     **dict.fromkeys(("load_cluster", "save_cluster"), "heteroplace.files.cluster_file"),
     "load_solution": "heteroplace.files.solution_file",
     "local_cluster": "heteroplace.machine.local",
@@ -69,6 +71,7 @@ _NEEDS_TVM = {
     "compile": "heteroplace.compiling",
     "load": "heteroplace.loading",
     "place": "heteroplace.compiling",
+    "place_workload": "heteroplace.compiling",
     "read_solution": "heteroplace.relay.annotate.annotation_reader",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
@@ -112,6 +115,7 @@ __all__ = [
     "TaskGraph",
     "TaskGraphBuilder",
     "Timeline",
+    "WorkloadSolution",
     "build",
     "compile",
     "frontend",
@@ -120,6 +124,7 @@ __all__ = [
     "load_solution",
     "local_cluster",
     "place",
+    "place_workload",
     "read_solution",
     "routing",
     "save_cluster",

@@ -5,11 +5,8 @@ An ONNX file, a model in memory and a Relay module all go through `pipeline`, as
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,43 +15,30 @@ import tvm
 
 import heteroplace
 from heteroplace import pipeline
-from heteroplace.argument_checks import check_mapping, check_path, check_type
+from heteroplace.argument_checks import check_path
 from heteroplace.entries import load_entry
-from heteroplace.errors import FrontendError, LoweringError
-from heteroplace.files.no_file import why_no_file
+from heteroplace.errors import FrontendError
 from heteroplace.files.tokenizer_file import read_tokenizer
-from heteroplace.frontends import (
-    Frontend,
-    Imported,
-    frontend_of,
-    frontend_of_object,
-    has_free_batch,
-    named_shapes,
-)
+from heteroplace.frontends import Imported
 from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
-from heteroplace.pipeline.model_import import (
-    check_costs,
-    import_model,
-    model_name,
-    with_annotations,
-)
+from heteroplace.model_network import GivenSizes, read_network
 from heteroplace.place_options import read_options
 from heteroplace.relay.annotate.annotation_reader import is_sharded, read_solution
-from heteroplace.relay.parameters import check_module
 
 if TYPE_CHECKING:
     from onnx import ModelProto
     from typing_extensions import Unpack
 
+    from heteroplace.model.workload_solution import WorkloadSolution
     from heteroplace.option_keywords import PlaceKeywords
 
-_WITH_ENTRIES = "heteroplace.lower.program_entries:with_entries"
+_COMPILE_ENTRIES = "heteroplace.compiled_entries:compile_entries"
+_PLACE_ENTRIES = "heteroplace.compiled_entries:place_entries"
 """Loaded for a model at several sizes."""
-_LOG = logging.getLogger("heteroplace")
 
 
 @interruptible
@@ -105,9 +89,9 @@ def place(
     --------
     >>> solution = heteroplace.place("model.onnx", time_limit=5)  # doctest: +SKIP
     """
-    given_sizes = _Sizes(batch, input_shapes, input_values, sizes)
+    given_sizes = GivenSizes(batch, input_shapes, input_values, sizes)
     devices = _checked_cluster(cluster, options)
-    network = _read(model, devices, params, given_sizes, options, ignore_annotations)
+    network = read_network(model, devices, params, given_sizes, options, ignore_annotations)
     carried = read_solution(network.mod)
     if carried is None and not is_sharded(network.mod):
         return pipeline.place_network(network.mod, devices, network.keywords)
@@ -130,6 +114,7 @@ def compile(
     sizes: Mapping[str, int] | None = None,
     ignore_annotations: bool = False,
     entries: Mapping[str, Mapping[str, int | Sequence[int]]] | None = None,
+    workload: Mapping[str, int] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     **options: Unpack[PlaceKeywords],
 ) -> Executable:
@@ -142,7 +127,9 @@ def compile(
     entries
         Further `sizes` or `input_shapes` by the names of entries: the executable holds the model
         with each of them, over one set of weights, and sessions may call any. The first entry is
-        what `Executor.run` calls.
+        what `Executor.run` calls. All entries are placed together.
+    workload
+        How often each entry is called, by name: {"token": 128, "prompt": 8}. None: each once.
     tokenizer
         The `tokenizer.json` of a model that reads and writes text: the executable holds it. The
         files `generation_config.json` and `tokenizer_config.json` beside it say what ends a text.
@@ -162,28 +149,21 @@ def compile(
     if tokenizer is not None:
         check_path("tokenizer", tokenizer, "the path of a tokenizer.json", FrontendError)
     text = None if tokenizer is None else read_tokenizer(tokenizer)
-    if entries is not None:
-        _check_entries(entries)
-        devices = _checked_cluster(cluster, options)
-        executables = {
-            name: compile(
-                model,
-                devices,
-                params=params,
-                batch=batch,
-                input_shapes={**(input_shapes or {}), **_shapes(entry)},
-                input_values=input_values,
-                sizes={**(sizes or {}), **_named(entry)},
-                ignore_annotations=ignore_annotations,
-                **options,
-            )
-            for name, entry in entries.items()
-        }
-        joined: Executable = load_entry(_WITH_ENTRIES)(executables)
+    if entries is not None or workload is not None:
+        joined: Executable = load_entry(_COMPILE_ENTRIES)(
+            model,
+            _checked_cluster(cluster, options),
+            entries,
+            workload,
+            GivenSizes(batch, input_shapes, input_values, sizes),
+            options,
+            params=params,
+            ignore_annotations=ignore_annotations,
+        )
         return joined.with_tokenizer(text)
-    given_sizes = _Sizes(batch, input_shapes, input_values, sizes)
+    given_sizes = GivenSizes(batch, input_shapes, input_values, sizes)
     devices = _checked_cluster(cluster, options)
-    network = _read(model, devices, params, given_sizes, options, ignore_annotations)
+    network = read_network(model, devices, params, given_sizes, options, ignore_annotations)
     if read_solution(network.mod) is None and not is_sharded(network.mod):
         executable = pipeline.compile_network(network.mod, devices, network.keywords)
     else:
@@ -192,63 +172,60 @@ def compile(
     return executable.with_tokenizer(text)
 
 
-def _check_entries(entries: Mapping[str, Mapping[str, int | Sequence[int]]]) -> None:
-    form = "{'token': {'sequence_length': 1}}"
-    check_mapping("entries", entries, f"sizes by the names of entries: {form}", FrontendError)
-    if not entries:
-        raise FrontendError(f"entries is empty; name at least one: {form}")
-    for name, entry in entries.items():
-        check_mapping(f"entries[{name!r}]", entry, "sizes by their names", FrontendError)
+@interruptible
+def place_workload(
+    model: str | os.PathLike[str] | ModelProto | Imported | tvm.IRModule,
+    cluster: Cluster | str | os.PathLike[str] = LOCAL,
+    *,
+    entries: Mapping[str, Mapping[str, int | Sequence[int]]],
+    workload: Mapping[str, int] | None = None,
+    params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
+    batch: int | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, npt.ArrayLike] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    ignore_annotations: bool = False,
+    **options: Unpack[PlaceKeywords],
+) -> WorkloadSolution:
+    """Return where a model runs that is called at several sizes, with weights shared by all calls.
 
+    What is minimised is the time of all calls of the workload, one after the other. Memory limits
+    count each weight once in a memory, and the tensors of all entries.
 
-def _named(entry: Mapping[str, int | Sequence[int]]) -> dict[str, int]:
-    return {name: int(size) for name, size in entry.items() if not isinstance(size, Sequence)}
+    Parameters
+    ----------
+    entries, workload
+        As of `compile`; the others as of `place`.
 
+    Raises
+    ------
+    FrontendError
+        An entry or a call names what does not exist, or the model cannot be read.
+    InfeasibleError, SolverLimitError
+        No placement of all entries fits, or none was reached.
+    HeteroPlaceError
+        See `HeteroPlace`.
 
-def _shapes(entry: Mapping[str, int | Sequence[int]]) -> dict[str, Sequence[int]]:
-    return {name: shape for name, shape in entry.items() if isinstance(shape, Sequence)}
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """What a caller says about inputs that a model leaves open."""
-
-    batch: int | None
-    shapes: Mapping[str, Sequence[int]] | None
-    values: Mapping[str, npt.ArrayLike] | None
-    named: Mapping[str, int] | None = None
-
-    def check_mappings(self) -> None:
-        """Raise FrontendError unless shapes and values are maps by the names of inputs."""
-        if self.named is not None:
-            check_mapping("sizes", self.named, "a map by the names of free sizes", FrontendError)
-        for name, value in (("input_shapes", self.shapes), ("input_values", self.values)):
-            if value is not None:
-                check_mapping(name, value, "a map by the names of inputs", FrontendError)
-
-    def check_unused(self, model: str) -> None:
-        """Raise FrontendError if sizes are given for a model whose sizes are fixed."""
-        given = {
-            "batch": self.batch,
-            "input_shapes": self.shapes or None,
-            "input_values": self.values or None,
-            "sizes": self.named or None,
-        }
-        names = [name for name, value in given.items() if value is not None]
-        if names:
-            raise FrontendError(
-                f"{' and '.join(names)}: {model} has its sizes already; leave it out, or give the "
-                f"path of the model"
-            )
-
-
-@dataclass(frozen=True)
-class _Network:
-    """A model in Relay."""
-
-    mod: tvm.IRModule
-    keywords: dict[str, Any]
-    """Options of `HeteroPlace`, weights included."""
+    Examples
+    --------
+    >>> entries = {"token": {"sequence_length": 1}, "prompt": {"sequence_length": 64}}
+    >>> print(
+    ...     heteroplace.place_workload(
+    ...         "model.onnx", entries=entries, workload={"token": 128, "prompt": 8}
+    ...     )
+    ... )  # doctest: +SKIP
+    """
+    solution: WorkloadSolution = load_entry(_PLACE_ENTRIES)(
+        model,
+        _checked_cluster(cluster, options),
+        entries,
+        workload,
+        GivenSizes(batch, input_shapes, input_values, sizes),
+        options,
+        params=params,
+        ignore_annotations=ignore_annotations,
+    )
+    return solution
 
 
 def _checked_cluster(
@@ -257,77 +234,3 @@ def _checked_cluster(
     """Return the cluster; wrong options are refused before anything slow begins."""
     read_options(options)
     return cluster if isinstance(cluster, Cluster) else open_cluster(cluster)
-
-
-def _read(
-    model: object,
-    cluster: Cluster,
-    params: Mapping[str, Any] | None,
-    sizes: _Sizes,
-    options: Mapping[str, Any],
-    ignore_annotations: bool,
-) -> _Network:
-    """Return a model of any kind in Relay."""
-    if isinstance(model, tvm.IRModule):
-        check_module(model)
-        sizes.check_unused("a Relay module")
-        return _Network(model, {"params": params, **options})
-    if params is not None:
-        raise LoweringError(
-            "params are the weights of a Relay module, and this model has its own; leave them out"
-        )
-    if isinstance(getattr(model, "mod", None), tvm.IRModule):
-        sizes.check_unused("an imported model")
-        return _Network(model.mod, {"params": model.params, **options})  # type: ignore[attr-defined]
-    sizes.check_mappings()
-    frontend = _frontend(model)
-    if sizes.named:
-        free = frontend.free_sizes(model, {})
-        shapes = {**named_shapes(free, sizes.named), **(sizes.shapes or {})}
-        sizes = replace(sizes, shapes=shapes)
-    check_costs(cluster, options)
-
-    def say(text: str) -> None:
-        progress = options.get("progress")
-        if progress is not None:
-            progress(text)
-
-    imported = import_model(
-        frontend,
-        model,
-        shapes=sizes.shapes or {},
-        values=sizes.values or {},
-        batch=_rows(frontend, model, sizes),
-        say=say,
-    )
-    keywords = dict(options)
-    if not ignore_annotations:
-        keywords = with_annotations(frontend, model, imported, cluster, options, say)
-    return _Network(imported.mod, {"params": imported.params, **keywords})
-
-
-def _frontend(model: object) -> Frontend:
-    """Return the front end of a model, which is installed."""
-    if not isinstance(model, (str, os.PathLike)):
-        return frontend_of_object(model)
-    if not Path(model).is_file():
-        raise FrontendError(f"{model_name(model)}: {why_no_file(model)}; give the path of a model")
-    frontend = frontend_of(os.fspath(model))
-    frontend.check_installed()
-    return frontend
-
-
-def _rows(frontend: Frontend, model: object, sizes: _Sizes) -> int | None:
-    """Return the rows to import a model for; None: its batch size is fixed."""
-    if sizes.batch is not None:
-        check_type("batch", sizes.batch, (int, np.integer), "a number of rows", FrontendError)
-        return int(sizes.batch)
-    fixed = {name: np.shape(value) for name, value in (sizes.values or {}).items()}
-    free = frontend.free_sizes(model, {**(sizes.shapes or {}), **fixed})
-    if not has_free_batch({name: shape for name, shape in free.items() if name not in fixed}):
-        return None
-    _LOG.warning(
-        "%s leaves its batch size open and is imported for batch 1; batch=N is for others",
-        model_name(model),
-    )
-    return 1

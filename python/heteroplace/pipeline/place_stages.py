@@ -90,7 +90,7 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     ),
     Stage("compile", "Lower the kernels that the cost model needs.", f"{_HERE}:compile_kernels"),
     Stage("cost", "Measure or predict each task on each device.", f"{_HERE}:cost"),
-    Stage("solve", "Find a plan, or take the saved one.", f"{_HERE}:solve"),
+    Stage("solve", "Find a plan, or take a finished one.", f"{_HERE}:solve"),
     Stage(
         "precision",
         "Return layers to float32 until the outputs are within max_error.",
@@ -150,10 +150,13 @@ def _run(
     log: StageLog,
 ) -> PlaceState:
     """Return the last state; parameters and errors as of `place`."""
-    cost_options = CostOptions(options.store, log, options.missing)
-    request = PlaceRequest(options, limits, log, cost_options)
-    state = run_stages(place_stages(), PlaceState(request, mod, cluster), log)
-    solution = state.known_solution.with_others_cores(cost_options.others_cores)
+    request = PlaceRequest(options, limits, log, CostOptions(options.store, log, options.missing))
+    return outcome(run_stages(place_stages(), PlaceState(request, mod, cluster), log))
+
+
+def outcome(state: PlaceState) -> PlaceState:
+    """Return the state after the last stage with what was noted meanwhile."""
+    solution = state.known_solution.with_others_cores(state.request.cost_options.others_cores)
     compiled = state.known_compiled.with_graph(solution.graph)
     return replace(state, compiled=compiled, solution=solution)
 
@@ -188,12 +191,18 @@ def place_module(
         See `place`.
     """
     log = StageLog.of(options.progress)
-    state = _run(mod, cluster, options, limits, log)
-    solution = state.known_solution
+    return annotated_module(mod, _run(mod, cluster, options, limits, log), given)
+
+
+def annotated_module(
+    mod: tvm.IRModule, state: PlaceState, given: Mapping[str, Any]
+) -> PlacedModule:
+    """Return a module with the plan of its last state; `mod` and `given` as of `place_module`."""
+    solution, log = state.known_solution, state.request.log
     # The output names and the source of the module as it was given.
     given_mod = with_input_sets(mod, state.input_sets) if state.input_sets else mod
     with log.timed("annotate", "Write the plan and its kernels into the module."):
-        placed = annotate_as(given_mod, state.known_compiled, solution, options.verify)
+        placed = annotate_as(given_mod, state.known_compiled, solution, state.options.verify)
     return PlacedModule(with_requested_options(placed, given), solution)
 
 
@@ -211,7 +220,7 @@ def place_network(mod: tvm.IRModule, cluster: Cluster, keywords: Mapping[str, An
     HeteroPlaceError
         See `pipeline.place`.
     """
-    _, solution = place(mod, cluster, *read_options(_requested(keywords)))
+    _, solution = place(mod, cluster, *read_options(requested_keywords(keywords)))
     return solution
 
 
@@ -220,7 +229,7 @@ def annotate_network(
     mod: tvm.IRModule, cluster: Cluster, keywords: Mapping[str, Any]
 ) -> PlacedModule:
     """Place a module that carries no plan, and annotate it; arguments as of `place_network`."""
-    requested = _requested(keywords)
+    requested = requested_keywords(keywords)
     return place_module(mod, cluster, *read_options(requested), requested)
 
 
@@ -242,8 +251,8 @@ def compile_network(
     return build_module(placed.mod, keywords.get("verify"), log, attached=placed.solution)
 
 
-def _requested(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the PassContext, and the keywords that replace them."""
+def requested_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the PassContext, and the keywords that replace them."""
     context = tvm.transform.PassContext.current()
     warn_of_low_level(context)
     return pass_config(context, CONFIG_PREFIX) | dict(keywords)
@@ -360,10 +369,12 @@ def cost(state: PlaceState) -> PlaceState:
 
 
 def solve(state: PlaceState) -> PlaceState:
-    """Find a plan, or check and explain the saved one."""
+    """Find a plan; or check and explain the saved one, or that of an entry."""
     costed, request = state.known_costed, state.request
     saved = state.saved
-    plan = None if saved is None else saved.plan_for(costed.graph, costed.cluster)
+    plan = state.entry_plan
+    if saved is not None:
+        plan = saved.plan_for(costed.graph, costed.cluster)
     solver = request.options.solver
     solution = core_stages.solve(costed, request.limits, solver, request.log, plan)
     return replace(state, solution=solution)

@@ -13,6 +13,7 @@ from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostModel, CostOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
 from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline.core_stages import CostedNetwork
@@ -48,6 +49,9 @@ class PlaceState:
     """With the limits, kernel variants and memories that the stages so far have added."""
     saved: SavedPlan | None = None
     """The plan of the option `plan_in`; None: a solver makes the plan."""
+    entry_plan: Plan | None = None
+    """The plan that was made for this entry of a model together with others; None: it is placed
+    alone."""
     examples: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of inputs by name, the values that kernels are measured with."""
     input_sets: tuple[InputSet, ...] = ()

@@ -1,0 +1,68 @@
+"""Entries of one model that are placed together: a solution for each, and what they take in sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heteroplace.model.solution import Solution
+from heteroplace.model.units import format_bytes, format_ns
+
+
+@dataclass(frozen=True)
+class WorkloadSolution:
+    """Solutions of all entries of a workload."""
+
+    solutions: Mapping[str, Solution]
+    """By the names of the entries. Each one's own bound is that of the entry alone."""
+    calls: Mapping[str, int]
+    """How often the workload calls each entry."""
+    bound_ns: int
+    """No placement of all entries takes less: a proven lower bound under the same costs."""
+    weight_bytes: Mapping[str, int]
+    """What weights and state take, by memory. A weight that several entries read is there once."""
+    value_bytes: Mapping[str, int]
+    """What tensors and workspaces of all entries take, by memory."""
+
+    @property
+    def objective_ns(self) -> int:
+        """The time of all calls, one after the other: the sum of calls times simulated makespan."""
+        return sum(self.calls[name] * each.predicted_ns for name, each in self.solutions.items())
+
+    @property
+    def gap_ratio(self) -> float:
+        """(objective - bound) / objective; 0 is a proof that no placement is better."""
+        return (self.objective_ns - self.bound_ns) / max(1, self.objective_ns)
+
+    @property
+    def singles(self) -> Mapping[str, int]:
+        """The time of all calls on each device that can run all entries alone, in ns."""
+        times = [dict(each.singles) for each in self.solutions.values()]
+        names = [name for name in times[0] if all(name in each for each in times)]
+        calls = [self.calls[name] for name in self.solutions]
+        return {
+            name: sum(n * each[name] for n, each in zip(calls, times, strict=True))
+            for name in names
+        }
+
+    def __str__(self) -> str:
+        """Return a line for the workload, one for each entry, and one for each memory."""
+        lines = [
+            f"predicted {format_ns(self.objective_ns)} for the workload, at most "
+            f"{self.gap_ratio:.1%} above the best"
+        ]
+        for name, single_ns in self.singles.items():
+            lines.append(f"{name} alone: {format_ns(single_ns)}")
+        for name, each in self.solutions.items():
+            used = ", ".join(each.devices_used)
+            count = self.calls[name]
+            lines.append(
+                f"entry {name}: {count} {'call' if count == 1 else 'calls'}, "
+                f"{format_ns(each.predicted_ns)} each, on {used}"
+            )
+        for name, num_bytes in self.weight_bytes.items():
+            lines.append(
+                f"memory {name}: {format_bytes(num_bytes)} of weights and state, "
+                f"{format_bytes(self.value_bytes[name])} of tensors"
+            )
+        return "\n".join(lines)

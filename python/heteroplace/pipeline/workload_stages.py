@@ -1,0 +1,212 @@
+"""The modules of several entries of one model -> placements of all of them, made together.
+
+The stages run for each entry up to its costs. Then all entries are placed at once, and the other
+stages run for each entry with its plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from heteroplace.errors import SolverError
+from heteroplace.measure.cost_models import CostOptions
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.workload_solution import WorkloadSolution
+from heteroplace.pipeline.place_stages import (
+    PlacedModule,
+    annotated_module,
+    outcome,
+    place_stages,
+    requested_keywords,
+)
+from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
+from heteroplace.pipeline.stage import run_stages
+from heteroplace.place_options import read_options
+from heteroplace.registry import load_plugin
+from heteroplace.relay.expr_map import ExprSet
+from heteroplace.relay.expressions import post_order_of_function
+from heteroplace.relay.opt_level import default_opt_level
+from heteroplace.relay.tasks.network import Network
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.workload.solve_workload import PlacedEntry, WorkloadResult, solve_workload
+from heteroplace.solve.workload.workload import Entry, Weights, Workload
+from heteroplace.stage_log import StageLog
+
+_SOLVE = "solve"
+"""The stage that is done for all entries at once."""
+
+
+@dataclass(frozen=True)
+class EntryModule:
+    """A model at the sizes of one entry, in Relay."""
+
+    mod: tvm.IRModule
+    keywords: Mapping[str, Any]
+    """Options of `HeteroPlace`, weights included."""
+    calls: int
+    """How often the workload calls it."""
+
+
+@dataclass(frozen=True)
+class PlacedWorkload:
+    """Annotated modules of all entries, and their solutions."""
+
+    modules: Mapping[str, PlacedModule]
+    solution: WorkloadSolution
+
+
+@default_opt_level()
+def place_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> WorkloadSolution:
+    """Place all entries of a model together; compile only what is measured.
+
+    Parameters
+    ----------
+    modules
+        By the names of the entries. None carries a plan.
+
+    Raises
+    ------
+    SolverError
+        An entry has a plan already, is for throughput or several items, or the entries
+        do not fit together.
+    HeteroPlaceError
+        See `pipeline.place`.
+    """
+    states, result = _solved(modules, cluster)
+    return _solution(modules, states, result)
+
+
+@default_opt_level()
+def annotate_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> PlacedWorkload:
+    """Place all entries together, and annotate their modules; arguments as of `place_workload`."""
+    states, result = _solved(modules, cluster)
+    placed = {
+        name: annotated_module(modules[name].mod, state, requested_keywords(modules[name].keywords))
+        for name, state in states.items()
+    }
+    return PlacedWorkload(placed, _solution(modules, states, result))
+
+
+def _solved(
+    modules: Mapping[str, EntryModule], cluster: Cluster
+) -> tuple[dict[str, PlaceState], WorkloadResult]:
+    """The last state of each entry."""
+    stages = place_stages()
+    number = [stage.name for stage in stages].index(_SOLVE)
+    costed = {}
+    for name, entry in modules.items():
+        options, limits = read_options(requested_keywords(entry.keywords))
+        log = StageLog.of(options.progress)
+        costs = CostOptions(options.store, log, options.missing)
+        state = PlaceState(PlaceRequest(options, limits, log, costs), entry.mod, cluster)
+        costed[name] = run_stages(stages[:number], state, log)
+        _check(name, costed[name], limits)
+    request = next(iter(costed.values())).request
+    with request.log.stage(_SOLVE, "Placing all entries", request.limits.time_limit_s) as figures:
+        workload = _workload(modules, costed)
+        result = solve_workload(workload, request.limits, solver=request.options.solver)
+        figures |= {"predicted_ns": result.objective_ns, "bound_ns": result.bound_ns}
+    states = {}
+    for placed in result.entries:
+        state = _with_plan(costed[placed.name], placed)
+        states[placed.name] = outcome(run_stages(stages[number:], state, state.request.log))
+    return states, result
+
+
+def _with_plan(state: PlaceState, placed: PlacedEntry) -> PlaceState:
+    """The state with the plan of its entry; of a network with routers, whose plan is yet to be
+    guarded, with the devices of that plan alone."""
+    costed = state.known_costed
+    if not costed.graph.routers:
+        return replace(state, entry_plan=placed.plan)
+    tasks = tuple(
+        replace(task, devices=devices)
+        for task, devices in zip(costed.graph.tasks, placed.devices, strict=True)
+    )
+    compiled = costed.compiled.with_graph(replace(costed.graph, tasks=tasks))
+    return replace(state, costed=replace(costed, compiled=compiled))
+
+
+def _check(name: str, state: PlaceState, limits: SolveOptions) -> None:
+    """Raise SolverError for entries that are not placed together with others."""
+    reason = ""
+    if state.saved is not None:
+        reason = "has a plan by plan_in; leave out plan_in, or the workload"
+    elif limits.objective != "latency" or state.items > 1:
+        reason = "is to be placed for throughput or several items; a workload is for latency"
+    if reason:
+        raise SolverError(f"entry {name!r} {reason}")
+
+
+def _workload(modules: Mapping[str, EntryModule], states: Mapping[str, PlaceState]) -> Workload:
+    entries = []
+    for name, state in states.items():
+        costed = state.known_costed
+        graph, costs = costed.graph, costed.costs
+        if graph.routers:
+            view = load_plugin("routers", "expected-view")
+            graph, costs = view(graph, costed.cluster, costs, costed.profile)
+        problem = Problem(graph, costed.cluster, costs)
+        weights = task_weights(state.known_network)
+        entries.append(Entry(name, problem, modules[name].calls, weights))
+    return Workload(tuple(entries))
+
+
+def task_weights(network: Network) -> tuple[Weights, ...]:
+    """Return for each task its constants by what they hold, with the bytes that its kernels hold.
+
+    Raises
+    ------
+    SolverError
+        The module was annotated by hand, so its tasks are not those of one fused function.
+    """
+    if network.extraction is None:
+        raise SolverError(
+            "the module of an entry is annotated by hand; a workload places entries itself, so "
+            "leave out the annotations"
+        )
+    result: list[Weights] = []
+    for task, call in zip(network.graph.tasks, network.extraction.calls, strict=True):
+        nodes = [*call.args, *post_order_of_function(call.op)]
+        constants = ExprSet(each for each in nodes if isinstance(each, relay.Constant))
+        sizes = dict(map(_content, constants))
+        total = sum(sizes.values())
+        # Kernels may hold weights in another type than the model has them in.
+        held = {
+            f"{name}:{num_bytes * task.weight_bytes // total}": num_bytes
+            * task.weight_bytes
+            // total
+            for name, num_bytes in sizes.items()
+            if num_bytes
+        }
+        result.append(tuple(held.items()))
+    return tuple(result)
+
+
+def _content(constant: relay.Constant) -> tuple[str, int]:
+    """A digest of what a constant holds, and its bytes."""
+    array = np.ascontiguousarray(constant.data.numpy())
+    digest = hashlib.blake2b(f"{array.dtype}{array.shape}".encode(), digest_size=16)
+    digest.update(array.reshape(-1).view("uint8").data)
+    return digest.hexdigest(), array.nbytes
+
+
+def _solution(
+    modules: Mapping[str, EntryModule], states: Mapping[str, PlaceState], result: WorkloadResult
+) -> WorkloadSolution:
+    solutions = {name: state.known_solution for name, state in states.items()}
+    memories = [memory.name for memory in next(iter(solutions.values())).cluster.memories]
+    return WorkloadSolution(
+        solutions,
+        {name: entry.calls for name, entry in modules.items()},
+        result.bound_ns,
+        dict(zip(memories, result.weight_bytes, strict=True)),
+        dict(zip(memories, result.value_bytes, strict=True)),
+    )
