@@ -31,7 +31,8 @@ class Task:
     flops: int = 0
     """Floating point operations of one run (a multiply-add counts 2)."""
     weight_bytes: int = 0
-    """Constants it reads, resident on its device for as long as the program is loaded."""
+    """Constants it reads, resident on its device for as long as the program is loaded. The state
+    of sessions that it replaces is among them (`graphs/resident_state.py`)."""
     workspace_bytes: int = 0
     """Scratch memory while it runs."""
     devices: tuple[str, ...] | None = None
