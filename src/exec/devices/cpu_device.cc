@@ -57,6 +57,9 @@ class CpuDevice : public Device {
 
   void Upload(void* dst, const void* src, int64_t bytes) override { Copy(dst, src, bytes); }
   void Download(void* dst, const void* src, int64_t bytes) override { Copy(dst, src, bytes); }
+  void CopyWithin(const std::vector<MovedBytes>& all) override {
+    for (const MovedBytes& each : all) Copy(each.dst, each.src, each.bytes);
+  }
 
   std::unique_ptr<Stream> MakeStream() override {
     throw Error(ErrorKind::kExecution, "cpu:0 has no streams; its kernels are called directly");

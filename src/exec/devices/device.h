@@ -148,6 +148,13 @@ struct HostBytes {
   int64_t bytes;
 };
 
+/*! \brief Bytes on their way from one place of a device's memory to another one. */
+struct MovedBytes {
+  void* dst;
+  const void* src;
+  int64_t bytes;
+};
+
 /*! \brief A device's memory, and the source of its streams. Any thread may call it. */
 class Device {
  public:
@@ -166,6 +173,8 @@ class Device {
     for (const HostBytes& each : all) Upload(each.dst, each.src, each.bytes);
   }
   virtual void Download(void* dst, const void* src, int64_t bytes) = 0;
+  /*! \brief Copies within the device's memory, where no two ranges overlap; blocks. */
+  virtual void CopyWithin(const std::vector<MovedBytes>& all) = 0;
 
   /*!
    * \brief Brings the code of all kernels that a program calls here, so that no run does.

@@ -218,6 +218,7 @@ class FakeDevice : public Device {
   void Download(void* dst, const void* src, int64_t bytes) override {
     memory_->Download(dst, src, bytes);
   }
+  void CopyWithin(const std::vector<MovedBytes>& all) override { memory_->CopyWithin(all); }
   std::unique_ptr<Stream> MakeStream() override {
     try {
       return std::make_unique<FakeStream>(abi_, delay_ns_, memory_.get());

@@ -98,17 +98,10 @@ void Session::CheckFits(const Program& program) const {
 }
 
 void Session::CopyFrom(const Session& other) {
-  std::vector<char> bytes;
   for (const Space& space : image_->program().spaces) {
     if (space.session_bytes == 0) continue;
-    Device* device = image_->DeviceOf(space.device);
-    if (IsHost(space.device)) {
-      device->Upload(Block(space), other.Block(space), space.session_bytes);
-      continue;
-    }
-    bytes.resize(static_cast<size_t>(space.session_bytes));
-    device->Download(bytes.data(), other.Block(space), space.session_bytes);
-    device->Upload(Block(space), bytes.data(), space.session_bytes);
+    image_->DeviceOf(space.device)
+        ->CopyWithin({{Block(space), other.Block(space), space.session_bytes}});
   }
 }
 

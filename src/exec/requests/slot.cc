@@ -142,19 +142,27 @@ void Slot::BindState(const Session& state) {
 
 void Slot::KeepState() {
   const Program& program = image_->program();
-  const auto& inputs = program.inputs;
-  const auto& outputs = program.outputs;
-  std::vector<std::vector<char>> values;  // an output may be what another state was
+  std::vector<std::vector<MovedBytes>> moved(program.spaces.size());
+  std::vector<std::pair<int32_t, std::vector<char>>> values;
   for (const KeptState& state : program.kept_states) {
     if (state.is_in_place) continue;
-    const int32_t output = outputs[state.output].tensor;
-    values.emplace_back(static_cast<size_t>(program.tensors[static_cast<size_t>(output)].bytes));
-    Read(output, values.back().data());
+    const int32_t input = program.inputs[state.input].tensor;
+    const int32_t output = program.outputs[state.output].tensor;
+    const Tensor& from = program.tensors[static_cast<size_t>(output)];
+    const size_t space = static_cast<size_t>(from.space);
+    const bool is_here = from.space == program.tensors[static_cast<size_t>(input)].space;
+    if (is_here && from.storage != Storage::kSession) {
+      moved[space].push_back({tensor(input)->data, tensor(output)->data, from.bytes});
+      continue;
+    }
+    // What another state was is read before anything is written.
+    values.emplace_back(input, static_cast<size_t>(from.bytes));
+    Read(output, values.back().second.data());
   }
-  size_t next = 0;
-  for (const KeptState& state : program.kept_states) {
-    if (!state.is_in_place) Write(inputs[state.input].tensor, values[next++].data());
+  for (size_t s = 0; s < moved.size(); ++s) {
+    if (!moved[s].empty()) image_->DeviceOf(program.spaces[s].device)->CopyWithin(moved[s]);
   }
+  for (const auto& [input, value] : values) Write(input, value.data());
 }
 
 void Slot::Write(int32_t id, const void* data) {

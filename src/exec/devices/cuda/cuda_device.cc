@@ -60,6 +60,7 @@ class CudaDevice : public Device {
   void Download(void* dst, const void* src, int64_t bytes) override {
     copies_.Download(dst, src, bytes);
   }
+  void CopyWithin(const std::vector<MovedBytes>& all) override { copies_.CopyWithin(all); }
 
   void LoadKernels(const DeviceFunctionTable* table,
                    const std::vector<std::string>& symbols) override {

@@ -14,6 +14,7 @@ constexpr int64_t kStagingBytes = int64_t{1} << 20;
 
 constexpr int kHostToDevice = 1;
 constexpr int kDeviceToHost = 2;
+constexpr int kDefault = 4;
 constexpr unsigned kHostAllocPortable = 0x01;
 
 }  // namespace
@@ -42,10 +43,13 @@ void StagedCopies::Make() {
   stream_ = std::move(stream);
 }
 
-void StagedCopies::CopyPageable(void* dst, const void* src, int64_t bytes) {
-  constexpr int kDefault = 4;
+void StagedCopies::Issue(void* dst, const void* src, int64_t bytes) {
   cuda_.Check(cuda_.MemcpyAsync(dst, src, static_cast<size_t>(bytes), kDefault, stream_->get()),
               what_);
+}
+
+void StagedCopies::CopyPageable(void* dst, const void* src, int64_t bytes) {
+  Issue(dst, src, bytes);
   // A copy from pageable memory may return before its last part has landed.
   stream_->Synchronise();
 }
@@ -85,6 +89,15 @@ void StagedCopies::UploadAll(const std::vector<HostBytes>& all) {
 
 void StagedCopies::Download(void* dst, const void* src, int64_t bytes) {
   if (bytes != 0) Do([&] { DownloadBlocks(dst, src, bytes); });
+}
+
+void StagedCopies::CopyWithin(const std::vector<MovedBytes>& all) {
+  Do([&] {
+    for (const MovedBytes& each : all) {
+      if (each.bytes != 0) Issue(each.dst, each.src, each.bytes);
+    }
+    stream_->Synchronise();
+  });
 }
 
 /*! \brief Sends bytes off in blocks, through one buffer after the other. */

@@ -1,4 +1,4 @@
-// Copies between a caller's memory and a GPU: weights, inputs and outputs.
+// Copies between a caller and a GPU (weights, inputs, outputs), and within a GPU (state).
 #pragma once
 
 #include <array>
@@ -32,6 +32,7 @@ class StagedCopies {
    * message. */
   void UploadAll(const std::vector<HostBytes>& all);
   void Download(void* dst, const void* src, int64_t bytes);
+  void CopyWithin(const std::vector<MovedBytes>& all);
 
  private:
   /*! \brief A block on its way. */
@@ -47,6 +48,7 @@ class StagedCopies {
   void UploadBlocks(const HostBytes& bytes, size_t* num_blocks);
   void DownloadBlocks(void* dst, const void* src, int64_t bytes);
   void CopyPageable(void* dst, const void* src, int64_t bytes);
+  void Issue(void* dst, const void* src, int64_t bytes);
   void Finish(size_t buffer, const Block& block, char* dst);
 
   const CudaRuntime& cuda_;
