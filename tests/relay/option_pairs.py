@@ -167,7 +167,8 @@ WITHOUT_PAIRS: Mapping[str, str] = {
     "weights_budget": "for models with routers: else refused (test_preloaded_programs.py)",
     "min_gain_ratio": "asked of measured costs only",
     "list_parts": "of the solver list alone, others refuse it (list/test_list_schedulers.py)",
-    "state": "names ports of the file, and changes nothing else of it (test_sessions.py)",
+    "state": "in one memory, as here, it names ports and changes no plan (test_sessions.py); where "
+    "there are several it joins tasks as no_split does (test_resident_sessions.py)",
     "layers": "restricts the devices of tasks as pin does, behind it (model/test_layers.py)",
 }
 """Options that mean the same whatever stands beside them, and why."""

@@ -30,7 +30,7 @@ ALL_PLACE_STAGES, ALL_BUILD_STAGES = place_stages(), build_stages()
 SKIPPED = {
     *("check-verify", "routes", "weights-file", "branches", "saved-kernels"),
     *("precision", "drop-kernels", "verify", "verify-inputs", "place-again"),
-    "state",
+    *("state", "resident-state"),
 }
 """By a plain Relay network without options."""
 

@@ -3,6 +3,8 @@
 A call that replaces a part of a state, such as rows of a cache, changes it where it lies if nobody
 else reads what was there before. Other state is written beside the old value, and the session takes
 it over after the call.
+
+State lies in the memory of the tasks that use it, if all of them are in one; else in the host's.
 """
 
 from __future__ import annotations
@@ -38,8 +40,10 @@ def with_kept_states(
     places = CallPlaces(graph, cluster, plan)
     for position, output in states:
         state = inputs[position]
-        values[state] = replace(values[state], is_kept=True)
         result = root(calls, calls.outputs[output])
+        memory = _only_memory(calls, state, result, readers, places)
+        memory = None if memory == cluster.host else memory
+        values[state] = replace(values[state], is_kept=True, memory=memory)
         writers = [index for index, call in enumerate(calls.calls) if result in call.writes]
         if len(writers) != 1 or not _may_change(calls, writers[0], state, result, readers):
             continue
@@ -60,6 +64,23 @@ def _readers(calls: KernelCalls) -> dict[int, set[int]]:
         for value in call.reads:
             readers.setdefault(root(calls, value), set()).add(index)
     return readers
+
+
+def _only_memory(
+    calls: KernelCalls,
+    state: int,
+    result: int,
+    readers: dict[int, set[int]],
+    places: CallPlaces,
+) -> int | None:
+    """The memory in which all who read a state are, and who replaces it; None: there are several,
+    or it is an output itself, which is read in the host's."""
+    writers = {index for index, call in enumerate(calls.calls) if result in call.writes}
+    if not writers or state in {root(calls, value) for value in calls.outputs}:
+        return None
+    users = writers | readers.get(state, set())
+    memories = {places.of(calls.calls[index]).memory for index in users}
+    return memories.pop() if len(memories) == 1 else None
 
 
 def _may_change(

@@ -14,7 +14,6 @@ from typing import Any
 import tvm
 
 from heteroplace.entries import load_entry
-from heteroplace.errors import SolverError
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable
 from heteroplace.lower.kernel_provider import with_held_weights
@@ -39,13 +38,10 @@ from heteroplace.precision_option import is_auto, network_precision, precision_b
 from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.module_source import read_input_sets, with_input_sets
 from heteroplace.relay.opt_level import default_opt_level, warn_of_low_level
-from heteroplace.relay.output_names import port_names
 from heteroplace.relay.targets import with_precision, with_stock_kernels
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.problem import SolveOptions, check_gain
 from heteroplace.stage_log import StageLog
-from heteroplace.state_option import state_pairs
-from heteroplace.terminal import listed
 from heteroplace.tvm_bridge import pass_config
 
 _READ_PLAN_IN = "heteroplace.solve.plan_in:read_plan_in"
@@ -53,6 +49,8 @@ _NUM_ITEMS = "heteroplace.solve.judge:num_items"
 """Loaded for a saved plan."""
 _REBATCH = "heteroplace.relay.tasks.rebatch:rebatch"
 """Loaded for several items."""
+_RESIDENT_GRAPH = "heteroplace.pipeline.state_stages:resident_graph"
+"""Loaded for models with state."""
 
 _HERE = "heteroplace.pipeline.place_stages"
 
@@ -70,7 +68,7 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     Stage(
         "state",
         "Refuse pairs of the option state that the model does not have.",
-        f"{_HERE}:check_state_pairs",
+        "heteroplace.pipeline.state_stages:check_pairs",
         lambda state: bool(state.options.state),
     ),
     Stage("demand", "Apply pin, exclude, layers and no_split to the tasks.", f"{_HERE}:demand"),
@@ -90,6 +88,12 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
     ),
     Stage("compile", "Lower the kernels that the cost model needs.", f"{_HERE}:compile_kernels"),
     Stage("cost", "Measure or predict each task on each device.", f"{_HERE}:cost"),
+    Stage(
+        "resident-state",
+        "Keep the state of sessions where it is used.",
+        "heteroplace.pipeline.state_stages:keep_resident",
+        lambda state: bool(state.options.state),
+    ),
     Stage("solve", "Find a plan, or take a finished one.", f"{_HERE}:solve"),
     Stage(
         "precision",
@@ -296,30 +300,6 @@ def prepare(state: PlaceState) -> PlaceState:
     return replace(state, network=network.with_examples(state.examples))
 
 
-def check_state_pairs(state: PlaceState) -> PlaceState:
-    """Raise SolverError for pairs that the model does not have, or several hosts; the executable
-    finds the pairs again."""
-    if len(state.cluster.hosts) > 1:
-        raise SolverError(
-            f"state is for plans on one host, and cluster {state.cluster.name!r} has "
-            f"{listed(map(repr, state.cluster.hosts))}; leave the option state out: the state is "
-            f"then an input and an output"
-        )
-    network = state.known_network
-    graph = network.graph
-    inputs, outputs = (
-        [
-            (graph.tensors[tensor].name, graph.tensors[tensor].shape, graph.tensors[tensor].dtype)
-            for tensor in tensors
-        ]
-        for tensors in (graph.inputs, graph.outputs)
-    )
-    names = port_names(network.output_names, [name for name, _, _ in inputs], len(outputs))
-    named = [(name, *port[1:]) for name, port in zip(names, outputs, strict=True)]
-    state_pairs(state.options.state, inputs, named)
-    return state
-
-
 def demand(state: PlaceState) -> PlaceState:
     """Restrict tasks to the devices that the options allow."""
     network = state.known_network
@@ -336,11 +316,13 @@ def weigh(state: PlaceState) -> PlaceState:
 def check_feasible(state: PlaceState) -> PlaceState:
     """Raise if the network fits no plan, or cannot be batched, before anything is compiled."""
     network, limits = state.known_network, state.request.limits
-    saved = state.saved
-    plan = None if saved is None else saved.plan_for(network.graph, state.cluster)
+    saved, graph = state.saved, network.graph
+    if state.options.state:
+        graph = load_entry(_RESIDENT_GRAPH)(state)
+    plan = None if saved is None else saved.plan_for(graph, state.cluster)
     items = limits.items if plan is None else load_entry(_NUM_ITEMS)(plan, limits)
-    check_demands(network.graph, state.cluster, plan)
-    check_routed(network.graph, state.cluster, items)
+    check_demands(graph, state.cluster, plan)
+    check_routed(graph, state.cluster, items)
     if items > 1:
         load_entry(_REBATCH)(network.mod, 2)
     return replace(state, items=items)

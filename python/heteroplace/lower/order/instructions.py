@@ -107,12 +107,14 @@ def root(calls: KernelCalls, value: int) -> int:
 
 
 def output_places(calls: KernelCalls, host: int) -> list[tuple[int, int]]:
-    """Return (value, memory) of each output: that of the host, but for state that is changed where
-    it lies."""
-    roots = [root(calls, value) for value in calls.outputs]
-    states = [calls.values[value].in_place_of for value in roots]
-    memories = [None if state is None else calls.values[state].memory for state in states]
-    return [
-        (value, host if memory is None else memory)
-        for value, memory in zip(roots, memories, strict=True)
-    ]
+    """Return (value, memory) of each output: that of the host, but for state, which stays in the
+    memory where it lies."""
+    kept = {output: state for state, output in calls.kept_states}
+    places = []
+    for position, output in enumerate(calls.outputs):
+        value = root(calls, output)
+        state = calls.values[value].in_place_of
+        state = kept.get(position) if state is None else state
+        memory = None if state is None else calls.values[state].memory
+        places.append((value, host if memory is None else memory))
+    return places

@@ -120,18 +120,23 @@ class _Annotator:
         self._home = home_device(cluster)
         self._made_on: list[int] = []
         self._on: dict[tuple[int, int], relay.Expr] = {}
+        self._states: dict[relay.Expr, dict[int, relay.Expr]] = {}
+        """State of sessions, which lies where it is used: as it is read on each device."""
 
     def run(self) -> tvm.IRModule:
         main = self._extraction.main
         for tensor in self._graph.tensors:
             made_on = self._home if tensor.producer is None else self._device[tensor.producer]
             self._made_on.append(made_on)
-        params = dict(zip(self._graph.inputs, main.params, strict=True))
-        for tensor_id, parameter in params.items():
-            self._on[tensor_id, self._home] = self._pin(parameter, self._home)
+        for parameter in main.params:
+            (own,) = self._extraction.tensors[parameter]
+            if own is None:
+                self._states[parameter] = {}
+            else:
+                self._on[own, self._home] = self._pin(parameter, self._home)
         for task in range(len(self._graph.tasks)):
             self._add_task(task)
-        outputs = [self._value(tensor, self._home) for tensor in self._graph.outputs]
+        outputs = [self._output(tensor) for tensor in self._extraction.tensors[main.body]]
         body = relay.Tuple(outputs) if _is_tuple(main.body) else outputs[0]
         function = relay.Function(main.params, body, None, [], main.attrs)
         return tvm.IRModule.from_expr(function)
@@ -149,9 +154,20 @@ class _Annotator:
             self._on[tensor, device] = self._pin(copy, device)
         return self._on[tensor, device]
 
+    def _output(self, tensor: int | None) -> relay.Expr:
+        """An output on the home device; one that only replaces state stays where it is made."""
+        assert tensor is not None  # constants and state are no outputs
+        is_read_there = tensor in self._graph.outputs
+        return self._value(tensor, self._home if is_read_there else self._made_on[tensor])
+
     def _argument(self, argument: relay.Expr, device: int) -> relay.Expr:
         if isinstance(argument, relay.Constant):
             return argument
+        if argument in self._states:
+            pinned = self._states[argument]
+            if device not in pinned:
+                pinned[device] = self._pin(argument, device)
+            return pinned[device]
         if isinstance(argument, relay.Tuple):
             return relay.Tuple([self._argument(field, device) for field in argument.fields])
         if isinstance(argument, relay.TupleGetItem) and isinstance(

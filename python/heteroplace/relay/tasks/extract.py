@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import relay
@@ -46,7 +46,20 @@ class Extraction:
     calls: tuple[relay.Call, ...]
     """For each task its call in `main`."""
     tensors: dict[relay.Expr, tuple[int | None, ...]]
-    """For each value of `main` the tensors it consists of; None stands for a constant."""
+    """For each value of `main` the tensors it consists of; None stands for a constant, or for
+    state of sessions that is no tensor of the graph."""
+
+    def with_graph(self, graph: TaskGraph) -> Extraction:
+        """Return the same under another graph of these tasks, which may lack some inputs."""
+        if len(graph.tensors) == len(self.graph.tensors):
+            return replace(self, graph=graph)
+        ids = {tensor.name: index for index, tensor in enumerate(graph.tensors)}
+        new_ids = [ids.get(tensor.name) for tensor in self.graph.tensors]
+        tensors = {
+            value: tuple(None if tensor is None else new_ids[tensor] for tensor in own)
+            for value, own in self.tensors.items()
+        }
+        return replace(self, graph=graph, tensors=tensors)
 
 
 def extract(mod: tvm.IRModule, name: str = "model") -> Extraction:

@@ -64,8 +64,8 @@ class Network:
         return module_digest(self.mod)
 
     def with_graph(self, graph: TaskGraph) -> Network:
-        """Return the same network with more known of its tasks (scratch memory, pins)."""
-        extraction = self.extraction and replace(self.extraction, graph=graph)
+        """Return the same network with more known of its tasks (scratch memory, pins, state)."""
+        extraction = self.extraction and self.extraction.with_graph(graph)
         return replace(self, graph=graph, extraction=extraction)
 
     def with_examples(self, examples: Mapping[str, np.ndarray]) -> Network:
