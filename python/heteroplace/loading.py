@@ -178,12 +178,19 @@ def _placed_again(
     # What takes arrays of several items goes on to do so.
     options.setdefault("items", manifest.solution.plan.items)
     options.setdefault("state", dict(manifest.session_state))
+    if options["state"]:
+        options.setdefault("max_sessions", manifest.max_sessions)
     with tvm.transform.PassContext(opt_level=source.opt_level):
         mod = with_output_names(source.mod, [name for name, _, _ in manifest.outputs])
         mod = with_graph_name(mod, manifest.solution.graph.name)
         place_options, limits = read_options(options)
         compiled, solution = pipeline.place(mod, cluster, place_options, limits)
-        executable = pipeline.build(compiled, solution, state=place_options.state)
+        executable = pipeline.build(
+            compiled,
+            solution,
+            state=place_options.state,
+            max_sessions=place_options.max_sessions,
+        )
     executable = executable.with_tokenizer(manifest.tokenizer)
     new_manifest = executable.manifest
     if (new_manifest.inputs, new_manifest.outputs) != (manifest.inputs, manifest.outputs):

@@ -31,6 +31,7 @@ class PlaceKeywords(TypedDict, total=False):
     max_error: float
     verify_inputs: Arrays | Sequence[Arrays]
     state: str | Mapping[str, str]
+    max_sessions: int
     pin: Mapping[str, str]
     exclude: Sequence[str]
     inputs: Arrays | None

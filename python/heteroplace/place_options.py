@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from heteroplace.errors import SolverError
+from heteroplace.memory_option import budget_bytes, memory_pair
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.demands import memory_limit, with_layers, with_no_split, with_pins
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.units import parse_bytes
 from heteroplace.option_types import check_types
 from heteroplace.options import (
     by_attribute,
-    key_value,
     option,
     options_of,
     pair,
@@ -32,7 +31,13 @@ from heteroplace.precision_option import (
 )
 from heteroplace.registry import added_plugins
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
-from heteroplace.state_option import StateNames, check_state, joined_state, state_entry
+from heteroplace.state_option import (
+    StateNames,
+    check_max_sessions,
+    check_state,
+    joined_state,
+    state_entry,
+)
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
 """How a caller says where costs come from: the name of a model, a table, a file, or a function."""
@@ -72,20 +77,6 @@ LIBRARY_PRECISIONS = ("off", "float32", "tf32", "half")
 
 STORE_ON, STORE_OFF = "on", "off"
 """Values of the option `store` that are no paths."""
-
-
-def memory_pair(text: str) -> tuple[str, str]:
-    """Read DEVICE=SIZE.
-
-    >>> memory_pair("gpu0=10 GiB")
-    ('gpu0', '10 GiB')
-    """
-    name, size = key_value("DEVICE=SIZE, such as 'gpu0=10GiB'")(text)
-    try:
-        memory_limit(name, size)
-    except SolverError as err:
-        raise ValueError(str(err)) from err
-    return name, size
 
 
 _MEASURING = ("measure", "isolated", "predict")
@@ -183,6 +174,12 @@ class PlaceOptions:
         metavar="auto|INPUT=OUTPUT",
         parse=state_entry,
         join=joined_state,
+    )
+    max_sessions: int = option(
+        1,
+        "sessions that are open at once: there must be memory for the state of so many; with state",
+        metavar="N",
+        parse=int,
     )
     pin: Mapping[str, str] = option(
         dict,
@@ -287,6 +284,7 @@ class PlaceOptions:
             check_has_use(self.verify, self.precision)
         check_precision(self.precision, self.max_error, self.kernels)
         check_state(self.state)
+        check_max_sessions(self.max_sessions, self.state)
 
     @property
     def may_be_tuned(self) -> bool:
@@ -298,10 +296,7 @@ class PlaceOptions:
     @property
     def weights_bytes(self) -> int | None:
         """The option `weights_budget` in bytes."""
-        try:
-            return None if self.weights_budget is None else parse_bytes(self.weights_budget)
-        except ValueError as err:
-            raise SolverError(f"weights_budget={self.weights_budget!r}: expected {err}") from err
+        return budget_bytes(self.weights_budget)
 
 
 OPTION_CLASSES = (PlaceOptions, SolveOptions)
@@ -314,7 +309,7 @@ GRAPH_OPTIONS = (
 
 MODEL_OPTIONS = (
     *("store", "kernels", "tuned", "cublas", "cudnn", "precision", "max_error", "verify_inputs"),
-    *("inputs", "routes", "weights_budget", "state"),
+    *("inputs", "routes", "weights_budget", "state", "max_sessions"),
 )
 """Those that ask for a model: its kernels, what they are measured with, and its routers."""
 

@@ -75,6 +75,17 @@ def check_state(state: StateNames) -> None:
         )
 
 
+def check_max_sessions(max_sessions: int, state: StateNames) -> None:
+    """Raise SolverError unless so many sessions may be open at once."""
+    if max_sessions < 1:
+        raise SolverError(f"max_sessions={max_sessions!r}; expected a number of sessions, >= 1")
+    if max_sessions > 1 and not state:
+        raise SolverError(
+            f"max_sessions={max_sessions} is given without state, and a model without state has "
+            f"no sessions; give state='auto', or leave it out"
+        )
+
+
 def state_pairs(state: StateNames, inputs: Ports, outputs: Ports) -> StatePairs:
     """Return the pairs of a model, in the order of its inputs.
 

@@ -169,6 +169,7 @@ WITHOUT_PAIRS: Mapping[str, str] = {
     "list_parts": "of the solver list alone, others refuse it (list/test_list_schedulers.py)",
     "state": "in one memory, as here, it names ports and changes no plan (test_sessions.py); where "
     "there are several it joins tasks as no_split does (test_resident_sessions.py)",
+    "max_sessions": "a number, for models with state: else refused (test_resident_sessions.py)",
     "layers": "restricts the devices of tasks as pin does, behind it (model/test_layers.py)",
 }
 """Options that mean the same whatever stands beside them, and why."""

@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx_models import make_model, node
-from relay_models import mixed_cluster, random_costs
+from relay_models import cpu_cluster, mixed_cluster, random_costs
 from test_memory_by_lifetime import needs_two_cores, two_memories
 
 import heteroplace as hp
-from heteroplace.errors import SolverError
+from heteroplace.errors import InfeasibleError, SolverError
+from heteroplace.lower.artifact import load_manifest
 from heteroplace.lower.program import Program
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.relay
 
 SIZE = 24
 """Elements of the state, and of nothing else in the model."""
+WIDE_BYTES = 1 << 16
 FAR = {"pin": {"*": "cpu.1"}}
 
 
@@ -43,6 +45,13 @@ def recurrent() -> onnx.ModelProto:
     }
     inputs = {"x": [1, 4], "h": [1, SIZE], "c": [1, SIZE]}
     return make_model(nodes, inputs, ["y", "hn", "cn"], constants)
+
+
+def wide() -> onnx.ModelProto:
+    """hn = h + x, with a state of a page: memory of a host is counted in pages."""
+    nodes = [node("Add", "h x", "hn"), node("ReduceSum", "hn axis", "y", keepdims=0)]
+    inputs = {"x": [1, 1], "h": [1, WIDE_BYTES // 4]}
+    return make_model(nodes, inputs, ["y", "hn"], {"axis": np.array([1])})
 
 
 def compiled(model: onnx.ModelProto, cluster: hp.Cluster, **options: Any) -> hp.Executable:
@@ -154,3 +163,48 @@ def test_costs_are_those_without_the_option() -> None:
     for state in ({}, "auto"):
         compiled(recurrent(), mixed_cluster(), state=state, costs=costs)
     assert tables[0] == tables[-1]
+
+
+@pytest.mark.parametrize("cluster", [cpu_cluster(), mixed_cluster()], ids=["one", "two"])
+def test_memory_is_counted_for_all_sessions(cluster: hp.Cluster) -> None:
+    pin = {"*": cluster.devices[-1].name}
+    one, many = (compiled(wide(), cluster, pin=pin, max_sessions=sessions) for sessions in (1, 11))
+    more = 10 * WIDE_BYTES
+    used, most = (sum(use.values_bytes for use in executable.memory) for executable in (one, many))
+    assert most - used == more
+    counted, all_counted = (
+        sum(task.weight_bytes for task in executable.solution.graph.tasks)
+        for executable in (one, many)
+    )
+    assert all_counted - counted == more
+
+
+def test_sessions_that_do_not_fit_are_refused_before_anything_is_measured() -> None:
+    limits = {"max_memory": {"gpu0": 20 * WIDE_BYTES}, "pin": {"*": "gpu0"}}
+    compiled(wide(), mixed_cluster(), max_sessions=4, **limits)
+
+    def unused(graph: TaskGraph, cluster: hp.Cluster) -> CostTable:
+        pytest.fail("costs were wanted")
+
+    with pytest.raises(InfeasibleError, match=r"gpu0|gpu-memory"):
+        compiled(wide(), mixed_cluster(), max_sessions=40, **limits, costs=unused)
+
+
+def test_a_file_says_how_many_sessions_it_counts(tmp_path: Path) -> None:
+    path = tmp_path / "model.so"
+    compiled(recurrent(), cpu_cluster(), max_sessions=3).export_library(path)
+    manifest = load_manifest(path)
+    assert manifest.max_sessions == 3
+    assert manifest.properties["sessions"] == "memory is counted for 3"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_sessions": 0}, "max_sessions=0; expected a number of sessions, >= 1"),
+        ({"max_sessions": 2, "state": {}}, "max_sessions=2 is given without state"),
+    ],
+)
+def test_wrong_numbers_of_sessions(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SolverError, match=message):
+        compiled(recurrent(), cpu_cluster(), **options)

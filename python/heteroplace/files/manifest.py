@@ -61,6 +61,7 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     state: tuple[tuple[str, tuple[str, ...], Count | None], ...] = ()
     model: str = ""
     session_state: tuple[tuple[str, str], ...] = ()
+    max_sessions: int = 1
     entry: str = ""
     entries: tuple[_EntryFile, ...] = ()
     tokenizer: TokenizerText | None = None
@@ -107,6 +108,8 @@ class Manifest:
     session_state: tuple[tuple[str, str], ...] = ()
     """(input, output that replaces it in the next call of a session); both are among `inputs` and
     `outputs`."""
+    max_sessions: int = 1
+    """How many sessions `memory` counts."""
     entry: str = ""
     """Name of the program among the entries; "": it is the only one."""
     entries: tuple[ProgramEntry, ...] = ()
@@ -125,6 +128,8 @@ class Manifest:
         if self.session_state:
             pairs = [f"{name} <- {output}" for name, output in self.session_state]
             properties["state"] = listed(pairs, "; ")
+        if self.max_sessions > 1:
+            properties["sessions"] = f"memory is counted for {self.max_sessions}"
         if self.verification is not None:
             properties["outputs compared"] = self.verification.text
         return properties
@@ -151,6 +156,8 @@ class Manifest:
             value["model"] = self.model_digest
         if self.session_state:
             value["session_state"] = self.session_state
+        if self.max_sessions > 1:
+            value["max_sessions"] = self.max_sessions
         if self.tokenizer is not None:
             value["tokenizer"] = asdict(self.tokenizer)
         if self.entries:
@@ -213,6 +220,7 @@ def _manifest(file: _ManifestFile, program_text: str, source: str) -> Manifest:
         tuple(State(*parts) for parts in file.state),
         file.model,
         file.session_state,
+        file.max_sessions,
         file.entry,
         tuple(
             ProgramEntry(each.name, *each.code, _manifest(each.manifest, each.program, source))

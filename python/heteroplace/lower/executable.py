@@ -235,6 +235,7 @@ def write_programs(
     timelines: Sequence[Timeline] = (),
     output_names: Sequence[str] = (),
     state: StateNames = MappingProxyType({}),
+    max_sessions: int = 1,
 ) -> list[Executable]:
     """Write the programs of several solutions of one network over the same kernels and weights.
 
@@ -248,8 +249,8 @@ def write_programs(
         The simulated timeline of each plan; empty: those of the solutions.
     output_names
         Of the network's outputs, in order; empty: they are called output0, output1, ...
-    state
-        The option: what sessions keep.
+    state, max_sessions
+        The options: what sessions keep, and of how many memory is counted.
 
     Raises
     ------
@@ -263,7 +264,7 @@ def write_programs(
     timelines = timelines or [solution.timeline for solution in solutions]
     pairs = _kept_pairs(compiled.calls, state, output_names)
     programs = [
-        _lowered(compiled, solution, timeline, pairs)
+        _lowered(compiled, solution, timeline, pairs, max_sessions)
         for solution, timeline in zip(solutions, timelines, strict=True)
     ]
     programs = [_with_output_names(lowered, output_names) for lowered in programs]
@@ -274,7 +275,7 @@ def write_programs(
         programs = load_entry(_SHARE_WEIGHTS)(programs)
     make_blob = functools.cache(partial(_weights_blob, programs[0]))
     return [
-        Executable(compiled.library, lowered, _manifest(lowered, solution), make_blob)
+        Executable(compiled.library, lowered, _manifest(lowered, solution, max_sessions), make_blob)
         for lowered, solution in zip(programs, solutions, strict=True)
     ]
 
@@ -309,12 +310,14 @@ def _lowered(
     solution: Solution,
     timeline: Timeline,
     pairs: Sequence[tuple[int, int]],
+    max_sessions: int,
 ) -> Lowered:
     """Lower a solution; its predictions begin with the first run."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     calls = compiled.calls
     if pairs:
         calls = load_entry(_WITH_KEPT_STATES)(calls, pairs, graph, cluster, plan)
+        calls = replace(calls, max_sessions=max_sessions)
     lowered = lower(calls, graph, cluster, plan, timeline)
     if not solution.predictions:
         return lowered
@@ -332,7 +335,7 @@ def _with_output_names(lowered: Lowered, names: Sequence[str]) -> Lowered:
     return replace(lowered, program=replace(lowered.program, outputs=(*named, *outputs[count:])))
 
 
-def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
+def _manifest(lowered: Lowered, solution: Solution, max_sessions: int) -> Manifest:
     tensors = lowered.program.tensors
     replaced = {port for ports in lowered.state.values() for port in ports}
     ports = [
@@ -360,6 +363,7 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         lowered.memory,
         state=state,
         session_state=replaced_by,
+        max_sessions=max_sessions,
     )
 
 

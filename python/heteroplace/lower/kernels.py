@@ -168,6 +168,8 @@ class KernelCalls:
     loads: tuple[LoadedWeight, ...] = ()
     kept_states: tuple[tuple[int, int], ...] = ()
     """(value of an input, position of the output that replaces it) of what sessions keep."""
+    max_sessions: int = 1
+    """How many sessions memory is counted for."""
 
     @property
     def weight_offsets(self) -> dict[tuple[int, int], int]:

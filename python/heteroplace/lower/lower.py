@@ -89,11 +89,7 @@ class _Lowering:
     """State of one walk over the instructions in global order."""
 
     def __init__(
-        self,
-        calls: KernelCalls,
-        cluster: Cluster,
-        ordered: Ordered,
-        is_tight: bool,
+        self, calls: KernelCalls, cluster: Cluster, ordered: Ordered, is_tight: bool
     ) -> None:
         assert cluster.host is not None
         self._calls = calls
@@ -390,7 +386,8 @@ class _Lowering:
         if self._dl_device(memory)[0] == DL_DEVICE_TYPES["cpu"]:
             arena, session = in_pages(arena), in_pages(session)
             workspaces = [in_pages(num_bytes) for num_bytes in workspaces]
-        return MemoryUse(self._weights.held_bytes(memory), arena + session, sum(workspaces))
+        values = arena + self._calls.max_sessions * session
+        return MemoryUse(self._weights.held_bytes(memory), values, sum(workspaces))
 
     def _dl_device(self, memory: int) -> tuple[int, int]:
         for device in self._cluster.devices:

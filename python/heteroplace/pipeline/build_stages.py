@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import tvm
 
@@ -90,13 +91,14 @@ def build(
     solution: Solution,
     log: StageLog | None = None,
     state: StateNames = MappingProxyType({}),
+    max_sessions: int = 1,
 ) -> Executable:
     """Compile what is not compiled yet, and write the program of a plan.
 
     Parameters
     ----------
-    state
-        The option: what sessions keep.
+    state, max_sessions
+        The options: what sessions keep, and how many there are.
 
     Raises
     ------
@@ -108,7 +110,7 @@ def build(
     log.say("Linking")
     names = compiled.network.output_names
     source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
-    (executable,) = write_programs(kernels, [solution], (), names, state)
+    (executable,) = write_programs(kernels, [solution], (), names, state, max_sessions)
     manifest = replace(executable.manifest, model_digest=compiled.network.model_digest)
     return replace(executable, source=source, manifest=manifest)
 
@@ -159,9 +161,13 @@ def write(state: BuildState) -> BuildState:
     """Write the program."""
     contents = state.known_contents
     compiled = contents.compiled
-    options, _ = read_options({"state": requested_value(state.mod, "state", {})})
+    defaults: dict[str, Any] = {"state": {}, "max_sessions": 1}
+    texts = {name: requested_value(state.mod, name, value) for name, value in defaults.items()}
+    options, _ = read_options(texts)
     with state.log.stage("build", "Compiling kernels"):
-        executable = build(compiled, contents.solution, state.log, options.state)
+        executable = build(
+            compiled, contents.solution, state.log, options.state, options.max_sessions
+        )
     if contents.is_sharded:  # placed again, the module of a microbatch would not be the model
         executable = replace(executable, source=None)
     return replace(state, executable=executable)

@@ -58,7 +58,7 @@ def keep_resident(state: PlaceState) -> PlaceState:
 
 def _resident(state: PlaceState, graph: TaskGraph) -> TaskGraph:
     """A graph of the network with state where it is used."""
-    return with_resident_state(graph, state.cluster, _pairs(state))
+    return with_resident_state(graph, state.cluster, _pairs(state), state.options.max_sessions)
 
 
 def _pairs(state: PlaceState) -> list[tuple[int, int]]:
