@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from heteroplace.errors import SolverError
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.graphs.resident_state import with_resident_state
+from heteroplace.model.graphs.resident_state import held_states, with_resident_state
 from heteroplace.pipeline.place_state import PlaceState
 from heteroplace.relay.output_names import port_names
 from heteroplace.simulate.interference import Interference
@@ -34,6 +34,14 @@ def check_pairs(state: PlaceState) -> PlaceState:
 def resident_graph(state: PlaceState) -> TaskGraph:
     """Return the graph of the network as solvers see it; raises as `with_resident_state`."""
     return _resident(state, state.known_network.graph)
+
+
+def states_of_tasks(state: PlaceState) -> dict[int, tuple[tuple[str, int], ...]]:
+    """Return the state that tasks hold as part of their weights, by task: (input, bytes)."""
+    if not state.options.state:
+        return {}
+    graph, sessions = state.known_network.graph, state.options.max_sessions
+    return held_states(graph, state.cluster, _pairs(state), sessions)
 
 
 def keep_resident(state: PlaceState) -> PlaceState:

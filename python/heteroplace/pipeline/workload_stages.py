@@ -28,6 +28,7 @@ from heteroplace.pipeline.place_stages import (
 )
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
 from heteroplace.pipeline.stage import run_stages
+from heteroplace.pipeline.state_stages import states_of_tasks
 from heteroplace.place_options import read_options
 from heteroplace.registry import load_plugin
 from heteroplace.relay.expr_map import ExprSet
@@ -146,7 +147,8 @@ def _check(name: str, state: PlaceState, limits: SolveOptions) -> None:
 
 
 def _workload(modules: Mapping[str, EntryModule], states: Mapping[str, PlaceState]) -> Workload:
-    entries = []
+    entries: list[Entry] = []
+    names: set[str] = set()
     for name, state in states.items():
         costed = state.known_costed
         graph, costs = costed.graph, costed.costs
@@ -154,9 +156,13 @@ def _workload(modules: Mapping[str, EntryModule], states: Mapping[str, PlaceStat
             view = load_plugin("routers", "expected-view")
             graph, costs = view(graph, costed.cluster, costs, costed.profile)
         problem = Problem(graph, costed.cluster, costs)
-        weights = task_weights(state.known_network)
-        entries.append(Entry(name, problem, modules[name].calls, weights))
-    return Workload(tuple(entries))
+        weights = list(task_weights(state.known_network))
+        for task, held in states_of_tasks(state).items():
+            own = [(f"state {input_}", num_bytes) for input_, num_bytes in held]
+            weights[task] = (*weights[task], *own)
+            names |= {each for each, _ in own}
+        entries.append(Entry(name, problem, modules[name].calls, tuple(weights)))
+    return Workload(tuple(entries), frozenset(names))
 
 
 def task_weights(network: Network) -> tuple[Weights, ...]:

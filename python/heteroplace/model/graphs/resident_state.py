@@ -80,6 +80,24 @@ def with_resident_state(
     return _without_ports(replace(graph, tasks=tasks), states)
 
 
+def held_states(
+    graph: TaskGraph,
+    cluster: Cluster,
+    pairs: Sequence[tuple[int, int]],
+    max_sessions: int = 1,
+) -> dict[int, tuple[tuple[str, int], ...]]:
+    """Return what `with_resident_state` adds to the weights of tasks, by task: (input, bytes)."""
+    if graph.routers or graph.updates:
+        return {}
+    has_one_memory = len({device.memory for device in cluster.devices}) == 1
+    count = max_sessions - 1 if has_one_memory else max_sessions
+    held: dict[int, tuple[tuple[str, int], ...]] = {}
+    for state in _states(graph, cluster, pairs):
+        pair = state.name, count * graph.tensors[state.old].bytes
+        held[state.maker] = (*held.get(state.maker, ()), pair)
+    return held
+
+
 def _states(
     graph: TaskGraph, cluster: Cluster, pairs: Iterable[tuple[int, int]]
 ) -> tuple[_State, ...]:
