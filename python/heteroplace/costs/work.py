@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.op_traits.op_table import traits_of
 
+_PRODUCTS = ("conv", "dense", "matmul", "lstm")
+"""Parts of the names of ops that read all of their weights."""
 ALL_OPS = ""
 """The type that stands for every op."""
 
@@ -16,7 +19,7 @@ class TaskWork(NamedTuple):
     flops: int
     """Floating-point operations."""
     bytes: int
-    """Weights, inputs and outputs, each moved once."""
+    """Weights, inputs and outputs, each moved once; of a table the rows that are looked up."""
 
 
 def task_work(graph: TaskGraph, task_id: int, batch: int = 1) -> TaskWork:
@@ -31,14 +34,24 @@ def task_work(graph: TaskGraph, task_id: int, batch: int = 1) -> TaskWork:
         router_id, branch = graph.branches[task_id][0]
         router = graph.routers[router_id]
         times, out_of = router.capacity_of(branch, batch), router.num_cells
-    moved = 0
+    moved = made = 0
     for tensor_id in (*graph.task_inputs[task_id], *graph.task_outputs[task_id]):
         tensor = graph.tensors[tensor_id]
         # What a branch reads beside its rows, such as the loads, is whole at each capacity.
         is_whole = out_of > 1 and tensor.buffer is None
-        moved += tensor.bytes if is_whole else -(-tensor.bytes * times // out_of)
+        num_bytes = tensor.bytes if is_whole else -(-tensor.bytes * times // out_of)
+        moved += num_bytes
+        made += num_bytes if tensor.producer == task_id else 0
     weight_bytes = task.weight_bytes + sum(num_bytes for _, num_bytes in task.weights)
+    if _is_lookup(task.op):
+        weight_bytes = min(weight_bytes, made)
     return TaskWork(-(-task.flops * times // out_of), weight_bytes + moved)
+
+
+def _is_lookup(op: str) -> bool:
+    """Whether a task reads of its weights only the rows that it looks up, such as embeddings."""
+    is_product = any(word in op for word in _PRODUCTS)
+    return not is_product and any(traits_of(each).reads_places for each in op.split("+"))
 
 
 def main_dtype(graph: TaskGraph) -> str:

@@ -42,6 +42,8 @@ from heteroplace.stage_log import StageLog
 
 _SOLVE = "solve"
 """The stage that is done for all entries at once."""
+_MIN_SHARED_BYTES = 1024
+"""Smaller constants count for each task that reads them."""
 
 
 @dataclass(frozen=True)
@@ -182,26 +184,23 @@ def task_weights(network: Network) -> tuple[Weights, ...]:
     for task, call in zip(network.graph.tasks, network.extraction.calls, strict=True):
         nodes = [*call.args, *post_order_of_function(call.op)]
         constants = ExprSet(each for each in nodes if isinstance(each, relay.Constant))
-        sizes = dict(map(_content, constants))
-        total = sum(sizes.values())
+        arrays = [constant.data.numpy() for constant in constants]
+        total = max(1, sum(array.nbytes for array in arrays))
         # Kernels may hold weights in another type than the model has them in.
         held = {
-            f"{name}:{num_bytes * task.weight_bytes // total}": num_bytes
-            * task.weight_bytes
-            // total
-            for name, num_bytes in sizes.items()
-            if num_bytes
+            _content(array): array.nbytes * task.weight_bytes // total
+            for array in arrays
+            if array.nbytes >= _MIN_SHARED_BYTES
         }
-        result.append(tuple(held.items()))
+        result.append(tuple((f"{name}:{size}", size) for name, size in held.items()))
     return tuple(result)
 
 
-def _content(constant: relay.Constant) -> tuple[str, int]:
-    """A digest of what a constant holds, and its bytes."""
-    array = np.ascontiguousarray(constant.data.numpy())
+def _content(array: np.ndarray) -> str:
+    """A digest of what an array holds."""
     digest = hashlib.blake2b(f"{array.dtype}{array.shape}".encode(), digest_size=16)
-    digest.update(array.reshape(-1).view("uint8").data)
-    return digest.hexdigest(), array.nbytes
+    digest.update(np.ascontiguousarray(array).reshape(-1).view("uint8").data)
+    return digest.hexdigest()
 
 
 def _solution(

@@ -40,6 +40,17 @@ def test_bytes_are_weights_inputs_and_outputs(graph):
     assert task_work(graph, 0, batch=3) == TaskWork(6000, 600 + 3 * 1400)
 
 
+@pytest.mark.parametrize(
+    ("op", "num_bytes"), [("take", 4 + 2 * 64), ("take+nn.dense", 4 + 64 + 4096)]
+)
+def test_of_a_table_only_the_rows_that_are_looked_up_are_moved(op: str, num_bytes: int) -> None:
+    builder = TaskGraphBuilder("lookup")
+    place = builder.add_input("place", shape=(1,), dtype="int32")
+    builder.add_task(Task("rows", op, weight_bytes=4096), [place])
+    graph = builder.finalize([builder.add_tensor("rows", shape=(1, 16), dtype="float32")])
+    assert task_work(graph, 0).bytes == num_bytes
+
+
 def test_a_branch_computes_the_share_of_its_capacity_and_other_tasks_all():
     routed = layer_graph(capacities=((2, 6), (3, 6)), num_cells=6)
     routed = replace(routed, tasks=tuple(replace(task, flops=60) for task in routed.tasks))

@@ -67,27 +67,48 @@ def all_placements(times: WorkloadTimes) -> list[Sites]:
 
 
 def splits(times: WorkloadTimes) -> list[Sites]:
-    """Return the placements of all entries in one memory, and those with the first layers in one
-    memory and the others in another, as many in the second as fit.
+    """Return the placements of all entries in one memory, and those with one range of layers in
+    another memory, as short as fits.
 
-    The last are what llama.cpp makes for a number of layers on a GPU.
+    Ranges that begin with the first layer are what llama.cpp makes for a number of layers on a GPU.
     """
-    everything = {memory: _all_in(times, memory) for memory in times.memories}
-    starts = list(everything.values())
-    for first in times.memories:
-        for second in times.memories:
-            if first == second:
-                continue
-            # From all layers in the second memory to none; the first that fits has most there.
-            for layer in range(times.num_layers):
-                sites = tuple(
-                    times.moved(entry, everything[first][entry], own >= layer, second)
-                    for entry, own in enumerate(times.layers)
-                )
-                if times.value(sites).excess_bytes == 0:
-                    starts.append(sites)
+    starts = [_all_in(times, memory) for memory in times.memories]
+    reserve = np.max([times.values(sites) for sites in starts], axis=0)
+    return [*starts, *(each for sites in starts for each in _windows(times, sites, reserve))]
+
+
+def _windows(times: WorkloadTimes, sites: Sites, reserve: IntArray) -> list[Sites]:
+    """Placements with one range of layers in another memory, as short as makes all fit.
+
+    Parameters
+    ----------
+    reserve
+        [num_memories], bytes that are left to tensors.
+    """
+    found: list[Sites] = []
+    if times.weight_excess(sites, reserve) == 0:
+        return found
+    for memory in times.memories:
+        last = 0
+        for first in range(times.num_layers):
+            moved = sites
+            for end in range(max(last, first + 1), times.num_layers + 1):
+                moved = moved_layers(times, sites, first, end, memory)
+                if times.weight_excess(moved, reserve) == 0:
+                    last = end
                     break
-    return starts
+            else:
+                break
+            found.append(moved)
+    return found
+
+
+def moved_layers(times: WorkloadTimes, sites: Sites, first: int, end: int, memory: int) -> Sites:
+    """Return the placements with the layers from `first` to before `end` in a memory."""
+    return tuple(
+        times.moved(entry, own, (layers >= first) & (layers < end), memory)
+        for entry, (own, layers) in enumerate(zip(sites, times.layers, strict=True))
+    )
 
 
 def _all_in(times: WorkloadTimes, memory: int) -> Sites:

@@ -121,6 +121,21 @@ class WorkloadTimes:
         pairs = zip(self.entries, sites, strict=True)
         return self.workload.weight_use([times.placement(own) for times, own in pairs])
 
+    def values(self, sites: Sequence[IntArray]) -> IntArray:
+        """Return what tensors and workspaces of all entries take in each memory, in bytes."""
+        pairs = zip(self.entries, sites, strict=True)
+        held: IntArray = np.sum([times.time(own)[1] for times, own in pairs], axis=0)
+        return held
+
+    def weight_excess(self, sites: Sequence[IntArray], reserve: IntArray) -> int:
+        """Return what memories lack for weights, state, and so many bytes beside them."""
+        room = self.workload.memory_bytes - reserve
+        weights, twice = self.weights(sites)
+        excess = int(np.maximum(weights - room, 0).sum()) + twice
+        for times, own in zip(self.entries, sites, strict=True):
+            excess += int(np.maximum(times.task_bytes(own) - room, 0).sum())
+        return excess
+
     @cached_property
     def layers(self) -> tuple[IntArray, ...]:
         """For each entry and task how many weights that all entries share have come so far, in the
