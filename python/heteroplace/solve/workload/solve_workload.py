@@ -48,7 +48,8 @@ class PlacedEntry:
     objective_ns: int
     """Its makespan by the simulator."""
     devices: tuple[tuple[str, ...], ...]
-    """[num_tasks]: names of the devices in the memory that was chosen for the task."""
+    """[num_tasks]: names of the devices that each task was left: of one with weights or state those
+    in the memory that was chosen for these."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,12 @@ def solve_workload(
     if placed.value.excess_bytes:
         raise _no_placement(times, placed)
     entries, values = _planned(times, placed, options, solver, deadline)
-    weights, _ = times.weights(placed.sites)
+    weights, _ = workload.weight_use(
+        [
+            np.array(each.plan.placement(len(entry.problem.graph.tasks)), dtype=np.int64)
+            for each, entry in zip(entries, workload.entries, strict=True)
+        ]
+    )
     alone = sum(each.calls * any_plan_bound(each.problem).ns for each in workload.entries)
     return WorkloadResult(
         entries,
@@ -184,7 +190,7 @@ def _plan_entry(
     options: SolveOptions,
     solver: str,
 ) -> tuple[PlacedEntry, IntArray]:
-    """The shorter of a solver's plan in the memories of `sites` and the search's own.
+    """The shorter of a solver's plan with the weights in the memories of `sites`, and the search's.
 
     Parameters
     ----------
@@ -214,25 +220,21 @@ def _plan_entry(
 
 
 def _restricted(times: WorkloadTimes, index: int, sites: IntArray, room: IntArray) -> Problem:
-    """The problem of one entry whose tasks stay in their memories, with what is left of them."""
+    """The problem of one entry whose weights stay in their memories, with what is left of them."""
     entry = times.workload.entries[index]
     graph, cluster, costs = entry.problem.graph, entry.problem.cluster, entry.problem.costs
     allowed = entry.roomy.run_ns != IMPOSSIBLE
-    memory = entry.device_memory
-    tasks = tuple(
-        replace(
-            task,
-            devices=tuple(
-                cluster.devices[device].name
-                for device in np.flatnonzero(allowed[number] & (memory == sites[number]))
-            ),
-        )
-        for number, task in enumerate(graph.tasks)
-    )
+    tasks = []
+    for number, task in enumerate(graph.tasks):
+        possible = allowed[number]
+        if entry.weights[number]:
+            possible = possible & (entry.device_memory == sites[number])
+        names = tuple(cluster.devices[device].name for device in np.flatnonzero(possible))
+        tasks.append(replace(task, devices=names))
     of_tasks = times.entries[index].task_bytes(sites)
     sizes = np.clip(of_tasks + room, 1, times.workload.memory_bytes).tolist()
     memories = tuple(
         replace(each, bytes=size) for each, size in zip(cluster.memories, sizes, strict=True)
     )
-    restricted: TaskGraph = replace(graph, tasks=tasks)
+    restricted: TaskGraph = replace(graph, tasks=tuple(tasks))
     return Problem(restricted, replace(cluster, memories=memories), costs)
