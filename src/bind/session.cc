@@ -14,12 +14,19 @@ namespace heteroplace::bind {
 
 namespace {
 
-/*! \brief The tensor of an input that sessions keep. \throws Error kExecution. */
-const exec::Tensor& KeptTensor(const LoadedSession& self, const std::string& name) {
+/*! \brief An input that sessions keep. */
+struct KeptInput {
+  /*! \brief Position among all that they keep. */
+  size_t state;
+  const exec::Tensor& tensor;
+};
+
+/*! \throws Error kExecution if sessions keep no such input. */
+KeptInput FindKept(const LoadedSession& self, const std::string& name) {
   const exec::Program& program = self.executor->local().program();
-  for (const exec::KeptState& state : program.kept_states) {
-    const exec::Port& port = program.inputs[state.input];
-    if (port.name == name) return program.tensors[static_cast<size_t>(port.tensor)];
+  for (size_t i = 0; i < program.kept_states.size(); ++i) {
+    const exec::Port& port = program.inputs[program.kept_states[i].input];
+    if (port.name == name) return {i, program.tensors[static_cast<size_t>(port.tensor)]};
   }
   throw Error(ErrorKind::kExecution, "the session keeps no input '" + name + "'");
 }
@@ -36,16 +43,16 @@ LoadedSession Fork(const LoadedSession& self) {
 }
 
 AnyArray Read(const LoadedSession& self, const std::string& name) {
-  const exec::Tensor& tensor = KeptTensor(self, name);
-  return NewArray(tensor, [&](void* data) { self.core->Read(tensor, data); });
+  const KeptInput kept = FindKept(self, name);
+  return NewArray(kept.tensor, [&](void* data) { self.core->Read(kept.state, data); });
 }
 
 void Write(const LoadedSession& self, const std::string& name, const AnyArray& given) {
   const auto array =
       ToArray<InputArray>(given, "`array` is not a C-contiguous array in host memory");
-  const exec::Tensor& tensor = KeptTensor(self, name);
-  CheckType("state '" + name + "': `array`", tensor, array);
-  Unlocked([&] { self.core->Write(tensor, array.data()); });
+  const KeptInput kept = FindKept(self, name);
+  CheckType("state '" + name + "': `array`", kept.tensor, array);
+  Unlocked([&] { self.core->Write(kept.state, array.data()); });
 }
 
 }  // namespace
@@ -70,15 +77,8 @@ ExecutionError
           "Make all of it zeros.")
       .def("fork", &Fork, nb::keep_alive<0, 1>(), "Return another one with the same state.")
       .def_prop_ro(
-          "num_bytes",
-          [](const LoadedSession& self) {
-            int64_t bytes = 0;
-            for (const exec::Space& space : self.executor->local().program().spaces) {
-              bytes += space.session_bytes;
-            }
-            return bytes;
-          },
-          "Size of the state, in all memories together.");
+          "num_bytes", [](const LoadedSession& self) { return self.core->num_bytes(); },
+          "Size of the state, at all places that programs have it at.");
   executor.def("session", &NewSession, nb::keep_alive<0, 1>(),
                "Return the state of a new sequence of calls, for `begin`.");
 }

@@ -113,6 +113,49 @@ def test_a_cancelled_call_leaves_the_state(library: str) -> None:
     np.testing.assert_array_equal(ask(executor, session, vector(2)), before + vector(2))
 
 
+def elsewhere(text: str) -> str:
+    """The same program, which keeps its state at another place of another space."""
+    text = text.replace("session 0 2 32", f"session {2 * VECTOR_BYTES} 2 32")
+    return text.replace("space 0 ram", "space 0 other-ram")
+
+
+@pytest.mark.parametrize("other", [in_place(), beside(), beside("fake:0")])
+def test_state_moves_to_where_a_program_has_it(library: str, other: str) -> None:
+    programs = [make(library, in_place(), 2), make(library, elsewhere(other), 2)]
+    session, h = programs[0].session(), np.zeros(EXTENT, "float32")
+    for seed, (which, factor) in enumerate([(0, 1), (1, 1 + (other != in_place()))] * 3):
+        x = vector(seed)
+        np.testing.assert_array_equal(ask(programs[which], session, x), h + x)
+        h = h + factor * x
+        np.testing.assert_array_equal(session.read("h"), h)
+    assert session.num_bytes == 4 * VECTOR_BYTES
+    fork = session.fork()
+    session.clear()
+    np.testing.assert_array_equal(ask(programs[1], fork, x), h + x)
+    np.testing.assert_array_equal(ask(programs[0], session, x), x)
+
+
+def test_a_session_outlives_the_program_that_had_it_last(library: str) -> None:
+    executor, other = make(library, in_place()), make(library, elsewhere(in_place()))
+    session = executor.session()
+    ask(other, session, vector(3))
+    del other
+    gc.collect()
+    np.testing.assert_array_equal(session.read("h"), vector(3))
+    np.testing.assert_array_equal(ask(executor, session, vector(4)), vector(3) + vector(4))
+
+
+def test_a_program_with_other_state_refuses_a_session(library: str) -> None:
+    executor = make(library, in_place())
+    renamed = make(
+        library, in_place().replace("input h ", "input g ").replace("state h", "state g")
+    )
+    session = executor.session()
+    with pytest.raises(ExecutionError, match=r"the session keeps 'h': .*, and the program 'g'"):
+        ask(renamed, session, vector(0))
+    np.testing.assert_array_equal(ask(executor, session, vector(1)), vector(1))
+
+
 def test_a_session_has_one_call_at_a_time(library: str) -> None:
     executor = make(library, in_place(), 2)
     session = executor.session()

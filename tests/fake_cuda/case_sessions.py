@@ -9,6 +9,7 @@ import pytest
 
 import heteroplace as hp
 from heteroplace.lower.program import Program
+from heteroplace.lower.program_entries import with_entries
 from tests.fake_cuda.case_networks import two_gpus
 from tests.fake_cuda.control import FakeCuda
 
@@ -86,6 +87,18 @@ def spaces_of_state(program: Program) -> list[str]:
 def compiled(pin: dict[str, str]) -> hp.Executable:
     with tvm.transform.PassContext(opt_level=3):
         return hp.compile(network(), two_gpus(), state=PAIRS, pin=pin, **OPTIONS)
+
+
+def test_entries_of_a_gpu_and_a_core_share_their_sessions(fake: FakeCuda) -> None:
+    programs = {"far": compiled({"*": "gpu0"}), "here": compiled({"*": "cpu.0"})}
+    programs["other"] = compiled({"*": "gpu1"})
+    with hp.Executor(with_entries(programs)) as executor:
+        session, expected = executor.session(), Expected()
+        for seed, entry in enumerate(("far", "here", "here", "other", "far", "other", "here")):
+            with fake.running():
+                (y,) = session.run(**inputs(seed), entry=entry)
+            check_near(y, expected.run(**inputs(seed)))
+            check_near(session.state["h"], expected.h)
 
 
 @pytest.mark.parametrize("cuda_graphs", [False, True])

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx_models import make_model, node
 from relay_models import cpu_cluster, random_costs
+from test_memory_by_lifetime import needs_two_cores, two_memories
 
 import heteroplace as hp
 from heteroplace.cli.main import main
@@ -120,6 +121,37 @@ def test_equal_weights_lie_in_the_file_once(executable: hp.Executable) -> None:
     assert len({id(each.blob) for each in programs}) == 1
 
 
+@needs_two_cores
+def test_entries_keep_state_in_memories_of_their_own() -> None:
+    places = {"one": "cpu.1", "many": "cpu.0"}
+    programs = {
+        name: hp.compile(
+            running_mean(),
+            two_memories(2**30),
+            costs=random_costs,
+            solver="heft",
+            state={"h": "hn"},
+            input_shapes=sizes,
+            pin={"*": places[name]},
+        )
+        for name, sizes in SIZES.items()
+    }
+    spaces = [[space.name for space in each.lowered.program.spaces] for each in programs.values()]
+    assert ["ram1" in names for names in spaces] == [True, False]
+    with hp.Executor(with_entries(programs)) as executor:
+        check_runs(executor)
+        session = executor.session(initial={"h": np.ones((1, 64), "float32")})
+        before = session.num_bytes
+        session.run(x=rows(4, 0))
+        assert session.num_bytes == 2 * before
+        fork = session.fork()
+        (expected,) = session.run(x=rows(1, 1))
+        np.testing.assert_array_equal(fork.run(x=rows(1, 1))[0], expected)
+        np.testing.assert_array_equal(fork.state["h"], session.state["h"])
+        session.reset()
+        np.testing.assert_array_equal(session.state["h"], np.ones((1, 64), "float32"))
+
+
 def test_a_wrong_entry_is_refused(executable: hp.Executable) -> None:
     with hp.Executor(executable) as executor:
         session = executor.session()
@@ -135,7 +167,7 @@ def test_entries_with_other_state_are_refused() -> None:
         {"x": ["n", 8], "h": ["n", 8]},
         ["y", "hn"],
     )
-    with pytest.raises(LoweringError, match=r"state 'h' is float32 \[1, 8\] in memory"):
+    with pytest.raises(LoweringError, match=r"state 'h' is float32 \[1, 8\] in entry"):
         hp.compile(
             model,
             cpu_cluster(),

@@ -1,7 +1,8 @@
 """Executables of one model at several sizes -> one executable that has them as entries.
 
-All entries read one array of weights, in which equal weights lie once, and keep the same state. The
-first entry is what the executable itself is. The libraries of the others lie behind the weights.
+All entries read one array of weights, in which equal weights lie once. They keep the same state,
+each in memories of its own choice. The first entry is what the executable itself is. The libraries
+of the others lie behind the weights.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ def with_entries(executables: Mapping[str, Executable]) -> Executable:
 
 
 def _check_state(name: str, one: Executable, other_name: str, other: Executable) -> None:
-    """Raise LoweringError unless both keep the same state in the same memories."""
+    """Raise LoweringError unless both keep the same state."""
     states = _states(one), _states(other)
     for input_ in dict.fromkeys([*states[0], *states[1]]):
         texts = [each.get(input_, "keeps none") for each in states]
         if texts[0] != texts[1]:
             raise LoweringError(
                 f"state {input_!r} is {texts[0]} in entry {name!r} and {texts[1]} in entry "
-                f"{other_name!r}; entries share their state, so give it one size and one place"
+                f"{other_name!r}; entries share their state, so give it one size"
             )
 
 
@@ -77,9 +78,6 @@ def _states(executable: Executable) -> dict[str, str]:
     program = executable.lowered.program
     tensors = [program.tensors[tensor] for _, tensor in program.inputs]
     return {
-        program.inputs[input_][0]: (
-            f"{tensors[input_].dtype} {list(tensors[input_].shape)} in memory "
-            f"{program.spaces[tensors[input_].space].name!r} at byte {tensors[input_].place}"
-        )
+        program.inputs[input_][0]: (f"{tensors[input_].dtype} {list(tensors[input_].shape)}")
         for input_, _ in program.kept_states
     }

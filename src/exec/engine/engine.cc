@@ -47,7 +47,8 @@ size_t NumContexts(const Program& program, int max_in_flight) {
 
 Engine::Engine(const ExecutorSource& source)
     : on_order_(source.on_order),
-      image_(source),
+      shared_image_(std::make_shared<Image>(source)),
+      image_(*shared_image_),
       num_contexts_(
           NumContexts(image_.program(), MaxSlots(image_.program(), source.max_in_flight))),
       progress_(image_, num_contexts_),

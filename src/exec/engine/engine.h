@@ -195,7 +195,8 @@ class Engine : private ForkAware {
 
   /*! \brief See ExecutorSource; called under mutex_. */
   const std::function<void(const Order&)> on_order_;
-  Image image_;
+  const std::shared_ptr<Image> shared_image_;
+  Image& image_;
   const size_t num_contexts_;
   ProgressTable progress_;  // after the image, whose memory it uses; before all streams
   SlotPool slots_;

@@ -54,12 +54,13 @@ struct ExecutorSource {
 };
 
 /*!
- * \brief A loaded program. Constant after the constructor; any thread may use it.
+ * \brief A loaded program. Constant after the constructor; any thread may use it. Sessions share it
+ * with the executor.
  *
  * The weights of host spaces are used where they lie (a blob that is not aligned for kernels is
  * copied once); those of other devices are uploaded by the constructor.
  */
-class Image {
+class Image : public std::enable_shared_from_this<Image> {
  public:
   /*! \throws Error kArtifact for a wrong file, program or blob; kExecution for a missing device or
    * memory that is short. */

@@ -110,8 +110,7 @@ void Slot::BindArguments() {
 void Slot::Use(std::shared_ptr<Session> session) {
   if (own_state_ == nullptr) return;
   if (session != nullptr) {
-    session->CheckFits(image_->program());
-    session->Take();
+    session->Take(image_);
     session_ = std::move(session);
   }
   BindState(session_ != nullptr ? *session_ : *own_state_);
