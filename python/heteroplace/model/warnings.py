@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graphs.resident_state import uses_state
 from heteroplace.model.plan import Copy, Load, Plan
 from heteroplace.model.step_values import Value, items_of, values_made, values_read
 from heteroplace.model.text.plan_text import quote_step
@@ -47,7 +48,8 @@ def plan_warnings(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[str]:
             continue
         for tensor in graph.task_outputs[step.task]:
             values = [each for each in values_made(graph, cluster, step) if each[0] == tensor]
-            if readers.keys().isdisjoint(values) and tensor not in needed:
+            is_lost = tensor not in needed and not uses_state(graph.tasks[step.task])
+            if readers.keys().isdisjoint(values) and is_lost:
                 name = graph.tensors[tensor].name
                 warnings.append(f"{quoted}: nothing reads tensor {name!r} after it")
     return warnings

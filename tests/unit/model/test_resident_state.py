@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,9 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.graph import TaskGraph, TaskGraphBuilder
 from heteroplace.model.graphs.resident_state import with_resident_state
 from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
+from heteroplace.model.plan import Plan, Run
 from heteroplace.model.tasks import Task
+from heteroplace.model.warnings import plan_warnings
 
 STATE_BYTES = 4 * 64
 
@@ -115,6 +118,20 @@ def test_state_that_is_handed_on_as_it_is_stays_an_input() -> None:
     handed_on = replace(graph, outputs=(*graph.outputs, h))
     assert with_resident_state(handed_on, apart(), [(h, 1)]) == handed_on
     assert with_resident_state(handed_on, apart(), [(graph.inputs[1], 3)]) == handed_on
+
+
+def test_new_state_that_no_task_reads_is_not_lost() -> None:
+    graph = cell()
+    unread = replace(graph, outputs=graph.outputs[1:])
+    cluster, names = apart(), [tensor.name for tensor in graph.tensors]
+    for resident, lost in (
+        (with_resident_state(unread, cluster, [(names.index("h"), 0)]), ["out.0"]),
+        (replace(unread, outputs=()), ["look.0", "out.0"]),
+    ):
+        steps = tuple(Run(task, 0) for task in range(3))
+        plan = Plan(resident.digest(), cluster.digest(), steps, "test")
+        warned = " ".join(plan_warnings(resident, cluster, plan))
+        assert sorted(re.findall(r"reads tensor '(.*?)'", warned)) == lost
 
 
 def test_files_keep_the_graph() -> None:

@@ -25,6 +25,9 @@ from heteroplace.terminal import listed
 if TYPE_CHECKING:
     from heteroplace.model.graph import TaskGraph
 
+_GROUP = "state "
+"""Begins the labels of groups of tasks that use state."""
+
 
 @dataclass(frozen=True)
 class _State:
@@ -98,6 +101,11 @@ def held_states(
     return held
 
 
+def uses_state(task: Task) -> bool:
+    """Say whether a task of such a graph uses state: the next call may read what it makes."""
+    return task.together is not None and task.together.startswith(_GROUP)
+
+
 def _states(
     graph: TaskGraph, cluster: Cluster, pairs: Iterable[tuple[int, int]]
 ) -> tuple[_State, ...]:
@@ -144,11 +152,9 @@ def _grouped(tasks: Sequence[Task], users: Mapping[str, Sequence[int]]) -> tuple
     labels = [task.together for task in tasks]
     for name, members in users.items():
         joined = {labels[member] for member in members} - {None}
-        if len(members) == 1 or (len(joined) == 1 and None not in map(labels.__getitem__, members)):
-            continue
         for index, before in enumerate(labels):
             if index in members or before in joined:
-                labels[index] = f"state {name}"
+                labels[index] = f"{_GROUP}{name}"
     grouped = tuple(
         replace(task, together=label) for task, label in zip(tasks, labels, strict=True)
     )
