@@ -65,7 +65,9 @@ def keep_resident(state: PlaceState) -> PlaceState:
 
 
 def _resident(state: PlaceState, graph: TaskGraph) -> TaskGraph:
-    """A graph of the network with state where it is used."""
+    """A graph of the network with state where it is used; that of several items stays."""
+    if state.request.limits.items > 1:
+        return graph
     return with_resident_state(graph, state.cluster, _pairs(state), state.options.max_sessions)
 
 
