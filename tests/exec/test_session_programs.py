@@ -86,6 +86,15 @@ def test_a_call_without_a_session_has_state_as_its_input(
     np.testing.assert_array_equal(session.read("h"), before)
 
 
+def test_state_of_calls_without_a_session_takes_memory_when_it_is_used(library: str) -> None:
+    executor = make(library, beside())
+    before = executor.memory_bytes()["ram"].values_bytes
+    ask(executor, executor.session(), vector(0))
+    assert executor.memory_bytes()["ram"].values_bytes == before
+    executor.benchmark(1)
+    assert executor.memory_bytes()["ram"].values_bytes > before
+
+
 def test_state_that_was_changed_in_place_is_no_input_of_the_next_call(library: str) -> None:
     executor = make(library, in_place())
     with executor.begin() as request:  # type: ignore[union-attr]

@@ -82,6 +82,10 @@ Engine::Engine(const ExecutorSource& source)
   try {
     StartThreads();
     Alone alone(this, {});
+    // Streams issue kernels of libraries once, and record launches: for that alone there is state.
+    if (std::ranges::any_of(queues, [](const Queue& queue) { return queue.IsAsync(); })) {
+      alone.slot()->Use(std::make_shared<Session>(&image_));
+    }
     // Arenas of cores are touched by those cores; here the ones that no core works in.
     for (size_t s = 0; s < image_.program().spaces.size(); ++s) {
       const bool has_core = std::ranges::any_of(queues, [&](const Queue& queue) {

@@ -9,7 +9,6 @@ Engine::Alone::Alone(Engine* engine, const Limit& limit)
   if (slot_ == nullptr) {
     throw Error(ErrorKind::kExecution, "the executor was at work for another caller all the time");
   }
-  slot_->Use(nullptr);
   {
     std::scoped_lock lock(engine_->mutex_);
     engine_->is_measuring_ = true;

@@ -38,7 +38,12 @@ Slot* TakeFirst(Engine* engine, const Limit& limit) {
 class Held {
  public:
   Held(Engine* engine, const Limit& limit) : engine_(engine), slot_(TakeFirst(engine, limit)) {
-    slot_->Use(nullptr);
+    try {
+      slot_->Use(nullptr);
+    } catch (...) {
+      engine_->slots().Release(slot_);
+      throw;
+    }
   }
   ~Held() { engine_->slots().Release(slot_); }
   Held(const Held&) = delete;

@@ -47,6 +47,7 @@ void Executor::Measure(RequestKind kind, const std::shared_ptr<Measurement>& fou
                        const Limit& limit) {
   engine_->CheckUsable();
   Engine::Alone alone(engine_.get(), limit);
+  alone.slot()->Use(nullptr);
   if (kind != RequestKind::kPassLine) FillInputs(alone.slot(), /*is_measured=*/true);
   if (kind == RequestKind::kSample) found->sample.clocks = engine_->Clocks();
   const bool had_outputs = alone.slot()->has_outputs;

@@ -35,7 +35,7 @@ class Session {
   /*! \brief First byte of the state in a space of the program that it was taken for last; null:
    * there is none. */
   char* Block(const Space& space) const;
-  /*! \brief What the blocks of its first program take. [num_spaces] */
+  /*! \brief What the blocks of its first program take. Constant. [num_spaces] */
   const std::vector<int64_t>& held_bytes() const;
   /*! \brief Size of the state, at all places together. */
   int64_t num_bytes() const { return num_bytes_.load(); }

@@ -26,11 +26,6 @@ Slot::Slot(const Image* image, int index)
   std::vector<char*> externals(tensors_.size());
   for (size_t s = 0; s < arenas_.size(); ++s) AllocateSpace(s, &externals);
   BindTensors(externals);
-  if (!image->program().kept_states.empty()) {
-    own_state_ = std::make_unique<Session>(image);
-    for (size_t s = 0; s < arenas_.size(); ++s) held_bytes_[s] += own_state_->held_bytes()[s];
-    BindState(*own_state_);
-  }
   BindArguments();
   for (size_t q = 0; q < queues.size(); ++q) {
     branch_arguments_.emplace_back(image->branch_steps(q), &tensors_);
@@ -108,12 +103,19 @@ void Slot::BindArguments() {
 }
 
 void Slot::Use(std::shared_ptr<Session> session) {
-  if (own_state_ == nullptr) return;
+  if (image_->program().kept_states.empty()) return;
   if (session != nullptr) {
     session->Take(image_);
     session_ = std::move(session);
+  } else if (own_state_ == nullptr) {
+    own_state_ = std::make_unique<Session>(image_);
+    has_own_state_.store(true);
   }
   BindState(session_ != nullptr ? *session_ : *own_state_);
+}
+
+int64_t Slot::HeldBytes(size_t space) const {
+  return held_bytes_[space] + (has_own_state_.load() ? own_state_->held_bytes()[space] : 0);
 }
 
 void Slot::LeaveSession() {

@@ -92,8 +92,9 @@ class Slot {
   /*! \brief Copies a host buffer of the tensor's size into it, or back. Blocks. */
   void Write(int32_t tensor, const void* data);
   void Read(int32_t tensor, void* data);
-  /*! \brief Takes the state of a session for the next request; null: the slot's own. Whoever gets
-   * the slot calls it first. \throws Error kExecution when another request has the session. */
+  /*! \brief Takes the state of a session for the next request; null: the slot's own, which is made
+   * when it is first used. Whoever gets the slot for requests calls it first. \throws Error
+   * kExecution when another request has the session, or memory is short. */
   void Use(std::shared_ptr<Session> session);
   /*! \brief Gives the session back. */
   void LeaveSession();
@@ -110,8 +111,8 @@ class Slot {
   void TouchArena(int32_t space);
   /*! \brief Whether all its memory of the host is pinned, of a program with a GPU. */
   bool is_pinned() const { return is_pinned_; }
-  /*! \brief What arenas and external tensors take. [num_spaces] */
-  const std::vector<int64_t>& held_bytes() const { return held_bytes_; }
+  /*! \brief What arenas, external tensors and its own state take in a space. Any thread may ask. */
+  int64_t HeldBytes(size_t space) const;
 
   /*! \brief Ends the request early; the first text is kept, or "memory is short" where it cannot
    * be. A worker that is in it. */
@@ -181,11 +182,12 @@ class Slot {
   const Image* image_;
   int index_;
   std::shared_ptr<Session> session_;    // null: none
-  std::unique_ptr<Session> own_state_;  // null: the program keeps none
+  std::unique_ptr<Session> own_state_;  // null: no request has used it
+  std::atomic<bool> has_own_state_{false};
   std::vector<DeviceBuffer> buffers_;
   std::vector<std::unique_ptr<PinnedMemory>> pinned_;
   bool is_pinned_ = true;
-  std::vector<int64_t> held_bytes_;
+  std::vector<int64_t> held_bytes_;                          // [num_spaces], without its own state
   std::vector<char*> arenas_;                                // [num_spaces]
   std::vector<DLTensor> tensors_;                            // [num_tensors]
   std::vector<std::vector<TVMValue>> arguments_;             // [num_queues], of all calls in order

@@ -101,7 +101,7 @@ std::vector<int64_t> SlotPool::HeldBytes() {
   for (const std::unique_ptr<Slot>& slot : slots_) {
     if (slot == nullptr) continue;
     for (size_t space = 0; space < bytes.size(); ++space) {
-      bytes[space] += slot->held_bytes()[space];
+      bytes[space] += slot->HeldBytes(space);
     }
   }
   return bytes;

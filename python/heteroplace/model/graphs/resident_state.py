@@ -75,6 +75,8 @@ def with_resident_state(
         return graph
     states = _states(graph, cluster, pairs)
     if len({device.memory for device in cluster.devices}) == 1:
+        if max_sessions == 1:
+            return graph
         # The ports of the graph hold one session.
         return replace(graph, tasks=_holding(graph, states, [max_sessions - 1] * len(states)))
     # What is not written in place stays beside the old values until the call is over.
