@@ -16,6 +16,7 @@ import tvm
 from heteroplace import pipeline
 from heteroplace.argument_checks import check_path, check_sequence, check_type
 from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError
+from heteroplace.files.manifest import Manifest
 from heteroplace.interrupts import interruptible
 from heteroplace.lower.artifact import manifest_of
 from heteroplace.machine.local import LOCAL, open_cluster
@@ -175,22 +176,14 @@ def _placed_again(
     cluster = options.pop("cluster", LOCAL)
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
-    # What takes arrays of several items goes on to do so.
-    options.setdefault("items", manifest.solution.plan.items)
-    options.setdefault("state", dict(manifest.session_state))
-    if options["state"]:
-        options.setdefault("max_sessions", manifest.max_sessions)
+    _go_on_with(options, manifest)
     with tvm.transform.PassContext(opt_level=source.opt_level):
         mod = with_output_names(source.mod, [name for name, _, _ in manifest.outputs])
         mod = with_graph_name(mod, manifest.solution.graph.name)
         place_options, limits = read_options(options)
         compiled, solution = pipeline.place(mod, cluster, place_options, limits)
-        executable = pipeline.build(
-            compiled,
-            solution,
-            state=place_options.state,
-            max_sessions=place_options.max_sessions,
-        )
+        max_sessions = place_options.max_sessions
+        executable = pipeline.build(compiled, solution, None, place_options.state, max_sessions)
     executable = executable.with_tokenizer(manifest.tokenizer)
     new_manifest = executable.manifest
     if (new_manifest.inputs, new_manifest.outputs) != (manifest.inputs, manifest.outputs):
@@ -210,6 +203,14 @@ def _placed_again(
         text += ". What runs now is not compared with the ONNX model, as the file's code was"
     logging.getLogger("heteroplace").warning("%s", text)
     return make(executable, replanned=text)
+
+
+def _go_on_with(options: dict[str, Any], manifest: Manifest) -> None:
+    """Take options that are not given from the file: who calls the program goes on to do so."""
+    options.setdefault("items", manifest.solution.plan.items)
+    options.setdefault("state", dict(manifest.session_state))
+    if options["state"]:
+        options.setdefault("max_sessions", manifest.max_sessions)
 
 
 def _check_types(

@@ -38,7 +38,7 @@ def resident_graph(state: PlaceState) -> TaskGraph:
 
 def states_of_tasks(state: PlaceState) -> dict[int, tuple[tuple[str, int], ...]]:
     """Return the state that tasks hold as part of their weights, by task: (input, bytes)."""
-    if not state.options.state:
+    if not state.options.state or state.request.limits.items > 1:
         return {}
     graph, sessions = state.known_network.graph, state.options.max_sessions
     return held_states(graph, state.cluster, _pairs(state), sessions)

@@ -109,12 +109,12 @@ def root(calls: KernelCalls, value: int) -> int:
 def output_places(calls: KernelCalls, host: int) -> list[tuple[int, int]]:
     """Return (value, memory) of each output: that of the host, but for state, which stays in the
     memory where it lies."""
-    kept = {output: state for state, output in calls.kept_states}
+    state_of = {output: state for state, output in calls.kept_states}
     places = []
     for position, output in enumerate(calls.outputs):
         value = root(calls, output)
         state = calls.values[value].in_place_of
-        state = kept.get(position) if state is None else state
+        state = state_of.get(position) if state is None else state
         memory = None if state is None else calls.values[state].memory
         places.append((value, host if memory is None else memory))
     return places
