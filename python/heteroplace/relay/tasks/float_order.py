@@ -11,7 +11,10 @@ to a whole number, and (x * 1e38) * 1e-38 is infinite where x * 1e38 is. TVM re-
 The first three are blocked for all floats. FoldScaleAxis still moves the scale of a batch norm into
 weights: a sum is rounded at the size of its terms before and after. It is blocked where two sums
 with constants follow one another, and where a scale is so large or small that its product with
-a weight may overflow or vanish.
+a weight may overflow or vanish. It is blocked too where the gate of a product of rows is computed:
+the matrix would be scaled in every run, and a router that the gate depends on would be there twice.
+
+    FoldScaleAxis   dense(x, w) * gate  ==>  dense(x, w * gate)
 
 A barrier is an identity op that no rewrite looks through. It is there during one pass only.
 """
@@ -30,6 +33,8 @@ from heteroplace.relay.expressions import function_pass, is_dataflow, is_op_call
 _BARRIER = "annotation.checkpoint"
 _SIMPLIFIED = ("add", "multiply")
 _SCALED = ("add", "subtract", "multiply")
+_MATRIX_RANK = 2
+"""Of what nn.dense makes; convolutions make more."""
 _MAX_SCALE_EXPONENT = 60
 """Scales between 2^-60 and 2^60 may be folded into weights."""
 
@@ -91,7 +96,7 @@ def _between_scales(old: relay.Call, new: relay.Call) -> relay.Expr:
     if not _is_float(old):
         return new
     if is_op_call(old, "multiply"):
-        if not any(map(_is_extreme, old.args)):
+        if not any(map(_is_extreme, old.args)) and not _is_computed_gate(old):
             return new
     elif not _is_sum_with_constant(old) or not any(map(_ends_in_sum_with_constant, old.args)):
         return new
@@ -123,6 +128,12 @@ def _ends_in_sum_with_constant(expr: relay.Expr) -> bool:
     while traits_of(op_name(expr)).passes_scale:
         expr = expr.args[0]
     return _is_sum_with_constant(expr)
+
+
+def _is_computed_gate(call: relay.Call) -> bool:
+    """Whether a product of two matrices is of nothing that is constant."""
+    is_matrix = len(call.checked_type.shape) == _MATRIX_RANK
+    return is_matrix and not any(isinstance(arg, relay.Constant) for arg in call.args)
 
 
 def _is_extreme(expr: relay.Expr) -> bool:
