@@ -10,7 +10,7 @@ import onnx
 import onnx_models as om
 import pytest
 from numpy_mixtral import mixtral_logits
-from relay_models import cpu_cluster, random_costs
+from relay_models import cpu_cluster
 
 import heteroplace as hp
 from zoo import mixtral as zoo_mixtral
@@ -46,7 +46,7 @@ def compiled(model: onnx.ModelProto, cluster: hp.Cluster | None = None) -> hp.Ex
     return hp.compile(
         model,
         cluster or cpu_cluster(),
-        costs=random_costs,
+        costs="estimate",
         solver="heft",
         state="auto",
         sizes={"batch_size": 1, "past_sequence_length": ROOM, "total_sequence_length": ROOM},
