@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -60,7 +61,9 @@ def mixtral(
     is_fused: bool = True,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    """Return the network; inputs, outputs, `length`, `past` and `has_all_rows` as of `gguf_decoder`.
+    """Return the network, whose weights are random.
+
+    Its inputs and outputs, `length`, `past` and `has_all_rows` are those of `gguf_decoder`.
 
     Parameters
     ----------
@@ -147,7 +150,7 @@ class _Decoder(DecoderGraph):
         if self._is_fused:
             fused = np.stack([gate, linear], 2).reshape(sizes.experts, -1, sizes.hidden)
             first, last = {f"{name}.gate_and_linear": fused}, {}
-            kind: dict[str, str | int] = {"activation_type": "swiglu", "swiglu_fusion": 1}
+            kind: dict[str, Any] = {"activation_type": "swiglu", "swiglu_fusion": 1}
         else:
             first, last = {f"{name}.gate": gate}, {f"{name}.linear": linear}
             kind = {"activation_type": "silu"}

@@ -193,6 +193,25 @@ def test_a_rounded_sum_of_a_convolution_is_not_scaled_before_it_is_rounded() -> 
     assert scales_left(((conv + large) - large) * scale) == 1
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_computed_gate_scales_the_product_and_not_its_matrix(rows: int) -> None:
+    """FoldScaleAxis would scale a matrix by the gate of a single row, in every run."""
+    x = var("x", (rows, 4))
+
+    def product(data: relay.Expr) -> relay.Expr:
+        return relay.nn.dense(data, relay.const(np.random.random((4, 4)).astype("float32")))
+
+    gated = product(relay.multiply(relay.sigmoid(product(x)), product(x)))
+    with tvm.transform.PassContext(opt_level=3):
+        calls = _calls(prepare(module([x], gated))["main"])
+    products = [call for call in calls if call.op.name == "nn.dense"]
+    assert [isinstance(call.args[1], relay.Constant) for call in products] == [True] * 3
+    scaled = relay.multiply(product(x), relay.const(np.float32([[1, 2, 3, 4]])))
+    with tvm.transform.PassContext(opt_level=3):
+        calls = _calls(prepare(module([x], scaled))["main"])
+    assert [call.op.name for call in calls] == ["nn.dense"]
+
+
 def test_integers_are_simplified_as_before() -> None:
     x = var("x", (4,), "int32")
     one = relay.const(1, "int32")

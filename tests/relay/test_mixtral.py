@@ -66,9 +66,7 @@ def test_a_session_has_the_logits_of_numpy(
     with hp.Executor(executable) as executor:
         session = executor.session()
         for begin, end in calls():
-            (logits,) = session.run(
-                input_ids=_TOKENS[None, begin:end], attention_mask=mask(end)
-            )
+            (logits,) = session.run(input_ids=_TOKENS[None, begin:end], attention_mask=mask(end))
             np.testing.assert_allclose(logits[0], expected[begin:end], rtol=1e-3, atol=1e-3)
 
 

@@ -9,7 +9,7 @@ from heteroplace.parts.onnx.converters.microsoft.microsoft_attention import (
     group_query_attention,
     multi_head_attention,
 )
-from heteroplace.parts.onnx.converters.microsoft.microsoft_experts import mixture_of_experts
+from heteroplace.parts.onnx.converters.microsoft.microsoft_experts import routed_experts
 from heteroplace.parts.onnx.converters.microsoft.microsoft_lstm import dynamic_quantize_lstm
 from heteroplace.parts.onnx.converters.microsoft.microsoft_norms import (
     simplified_layer_normalization,
@@ -35,7 +35,7 @@ MICROSOFT_CONVERTERS: Mapping[str, Converter] = {
     "GatherBlockQuantized": gather_block_quantized,
     "GroupQueryAttention": group_query_attention,
     "MatMulNBits": mat_mul_n_bits,
-    "MoE": mixture_of_experts,
+    "MoE": routed_experts,
     "MultiHeadAttention": multi_head_attention,
     "QuickGelu": quick_gelu,
     "RotaryEmbedding": rotary_embedding,

@@ -24,7 +24,7 @@ _NOT_FUSED, _INTERLEAVED, _SIDE_BY_SIDE = range(3)
 _SWIGLU = "swiglu"
 
 
-def mixture_of_experts(call: OnnxCall) -> relay.Expr:
+def routed_experts(call: OnnxCall) -> relay.Expr:
     """Convert MoE: each row is computed by k experts, which are branches of a router."""
     layer = _Layer.of(call)
     shape = call.shape(0)
@@ -167,7 +167,9 @@ def _gate_and_linear(call: OnnxCall, name: str, fusion: int) -> tuple[_Product, 
 def _product(call: OnnxCall, operand: int, name: str, sizes: tuple[int, int]) -> _Product:
     """Return a product whose matrices have these sizes, (out, in)."""
     count = call.shape(1)[1]
-    expected = {operand: (f"{name}_experts_weights", (count, *sizes))}
+    expected: dict[int, tuple[str, tuple[int, ...]]] = {
+        operand: (f"{name}_experts_weights", (count, *sizes))
+    }
     if call.has(operand + 1):
         expected[operand + 1] = (f"{name}_experts_bias", (count, sizes[0]))
     for place, (what, shape) in expected.items():
