@@ -27,7 +27,7 @@ from heteroplace.pipeline.place_stages import (
     requested_keywords,
 )
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
-from heteroplace.pipeline.stage import run_stages
+from heteroplace.pipeline.stage import Stage, run_stages
 from heteroplace.pipeline.state_stages import states_of_tasks
 from heteroplace.place_options import read_options
 from heteroplace.registry import load_plugin
@@ -97,12 +97,14 @@ def annotate_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> P
     return PlacedWorkload(placed, _solution(modules, states, result))
 
 
-def _solved(
-    modules: Mapping[str, EntryModule], cluster: Cluster
-) -> tuple[dict[str, PlaceState], WorkloadResult]:
-    """The last state of each entry."""
-    stages = place_stages()
-    number = [stage.name for stage in stages].index(_SOLVE)
+def costed_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> Workload:
+    """Return what `place_workload` solves: the entries with their costs, weights and state."""
+    return _workload(modules, _costed(modules, cluster))
+
+
+def _costed(modules: Mapping[str, EntryModule], cluster: Cluster) -> dict[str, PlaceState]:
+    """The state of each entry before it is placed."""
+    stages, number = _stages()
     costed = {}
     for name, entry in modules.items():
         options, limits = read_options(requested_keywords(entry.keywords))
@@ -111,6 +113,15 @@ def _solved(
         state = PlaceState(PlaceRequest(options, limits, log, costs), entry.mod, cluster)
         costed[name] = run_stages(stages[:number], state, log)
         _check(name, costed[name], limits)
+    return costed
+
+
+def _solved(
+    modules: Mapping[str, EntryModule], cluster: Cluster
+) -> tuple[dict[str, PlaceState], WorkloadResult]:
+    """The last state of each entry."""
+    stages, number = _stages()
+    costed = _costed(modules, cluster)
     request = next(iter(costed.values())).request
     with request.log.stage(_SOLVE, "Placing all entries", request.limits.time_limit_s) as figures:
         workload = _workload(modules, costed)
@@ -121,6 +132,12 @@ def _solved(
         state = _with_plan(costed[placed.name], placed)
         states[placed.name] = outcome(run_stages(stages[number:], state, state.request.log))
     return states, result
+
+
+def _stages() -> tuple[tuple[Stage[PlaceState], ...], int]:
+    """The stages of placing, and how many of them come before a plan is made."""
+    stages = place_stages()
+    return stages, [stage.name for stage in stages].index(_SOLVE)
 
 
 def _with_plan(state: PlaceState, placed: PlacedEntry) -> PlaceState:
