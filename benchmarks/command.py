@@ -42,6 +42,10 @@ _NEED_TVM = {
         "benchmarks.serving",
         "requests per second of heteroplace serve, against calls of an executor",
     ),
+    "workloads": (
+        "benchmarks.workloads",
+        "decoders placed over a CPU and a GPU, beside splits by layers, simulated",
+    ),
     "run": (
         "benchmarks.run.command",
         "run time of plans, against stock TVM and onnxruntime",

@@ -42,6 +42,7 @@ SMALLEST = {
     "serving": "--only ^smallest$",
     "tables": "--only ^divi-split/rwnn/er10x5-sdep2$ --budget 0.1 "
     "--folder {kept} --documents {kept}",
+    "workloads": "--only ^smallest$",
     "tabular": "--only '^mean imputer$'",
 }
 """Options of each benchmark that make it shortest; `{kept}` is a folder with the documents."""

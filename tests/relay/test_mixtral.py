@@ -70,15 +70,41 @@ def test_a_session_has_the_logits_of_numpy(
             np.testing.assert_allclose(logits[0], expected[begin:end], rtol=1e-3, atol=1e-3)
 
 
-def test_experts_lie_in_two_memories_that_are_too_small_for_all(expected: np.ndarray) -> None:
+def apart() -> Cluster:
+    """Two cores with a memory each, which is too small for the model."""
     memories = (Memory("near", _SMALL), Memory("far", _SMALL))
     devices = tuple(
         Device(f"cpu.{at}", "cpu", TARGET, at, at, (core,)) for at, core in enumerate(cores())
     )
     links = (Link("there", 0, 1, 10**10, 1000, "there"), Link("back", 1, 0, 10**10, 1000, "back"))
+    return Cluster("apart", memories, devices, links, 0)
+
+
+def test_entries_are_placed_together_over_two_memories(expected: np.ndarray) -> None:
+    executable = hp.compile(
+        mixtral(SIZES),
+        apart(),
+        costs="estimate",
+        time_limit=2,
+        verify="off",
+        state="auto",
+        sizes={"batch_size": 1, "past_sequence_length": ROOM, "total_sequence_length": ROOM},
+        entries=_ENTRIES,
+        workload={"token": TOTAL - PROMPT, "prompt": 1},
+    )
+    programs = [executable, *executable.entries.values()]
+    assert all(len(each.solution.devices_used) == 2 for each in programs)
+    with hp.Executor(executable) as executor:
+        session = executor.session()
+        for begin, end in calls():
+            (logits,) = session.run(input_ids=_TOKENS[None, begin:end], attention_mask=mask(end))
+            np.testing.assert_allclose(logits[0], expected[begin:end], rtol=1e-3, atol=1e-3)
+
+
+def test_experts_lie_in_two_memories_that_are_too_small_for_all(expected: np.ndarray) -> None:
     executable = hp.compile(
         mixtral(SIZES, length=1, past=ROOM),
-        Cluster("apart", memories, devices, links, 0),
+        apart(),
         costs="estimate",
         solver="heft",
         verify="off",

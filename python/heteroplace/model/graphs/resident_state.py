@@ -56,8 +56,8 @@ def with_resident_state(
 
     Tasks keep their ids and names; ids of tensors change. On a cluster of one memory no state is
     ever copied: its tasks stay free, its inputs and outputs stay, and only further sessions add
-    bytes. A state also stays an input and an output if it is an output as it is, or if no task
-    makes what replaces it. A graph with routers or updates is returned as it is.
+    bytes. A state also stays an input and an output if it is an output as it is, if no task makes
+    what replaces it, or if a branch of a router uses it. A graph with updates is returned as it is.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def with_resident_state(
     SolverError
         No device is allowed for all tasks that use one state.
     """
-    if graph.routers or graph.updates:
+    if graph.updates:
         return graph
     states = _states(graph, cluster, pairs)
     if len({device.memory for device in cluster.devices}) == 1:
@@ -92,7 +92,7 @@ def held_states(
     max_sessions: int = 1,
 ) -> dict[int, tuple[tuple[str, int], ...]]:
     """Return what `with_resident_state` adds to the weights of tasks, by task: (input, bytes)."""
-    if graph.routers or graph.updates:
+    if graph.updates:
         return {}
     has_one_memory = len({device.memory for device in cluster.devices}) == 1
     count = max_sessions - 1 if has_one_memory else max_sessions
@@ -118,6 +118,9 @@ def _states(
         new = graph.outputs[position]
         maker = graph.tensors[new].producer
         if maker is None or old in graph.outputs:
+            continue
+        users = (*graph.tensors[old].consumers, *graph.tensors[new].consumers, maker)
+        if any(graph.branches[task] for task in users):
             continue
         writes_rows = graph.tasks[maker].op == WRITE_ROWS_OP
         is_in_place = are_cpus and writes_rows and graph.tensors[old].consumers == (maker,)
@@ -206,4 +209,5 @@ def _without_ports(graph: TaskGraph, states: Sequence[_State]) -> TaskGraph:
         tensors=tuple(tensors),
         inputs=tuple(new_id[tensor] for tensor in inputs),
         outputs=tuple(outputs),
+        routers=tuple(replace(each, loads=new_id[each.loads]) for each in graph.routers),
     )
