@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from random import Random
 
 import numpy as np
+from hypothesis import strategies as st
 
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.workload.workload import Entry, Workload
 from heteroplace.solve.workload.workload_search import Sites
-from heteroplace.solve.workload.workload_state import Value, WorkloadTimes
+from heteroplace.solve.workload.workload_state import WorkloadTimes, WorkloadValue
 from tests.corpus import corpus
 from tests.instances import given_costs, gpus
 
 
+def workloads(max_tasks: int = 4) -> st.SearchStrategy[Workload]:
+    """Entries of one model on two devices with a memory each; some are too small for it."""
+    return _cases(max_tasks).map(_anew)
+
+
+def _anew(workload: Workload) -> Workload:
+    """The same without what others have computed of it: a corpus stays until the process ends."""
+    entries = tuple(replace(each, problem=replace(each.problem)) for each in workload.entries)
+    return replace(workload, entries=entries)
+
+
 @corpus
-def workloads(random: Random, max_tasks: int = 4) -> Workload:
+def _cases(random: Random, max_tasks: int) -> Workload:
     """Entries of one model on two devices with a memory each; some are too small for it."""
     num_tasks = random.randint(1, max_tasks)
     sizes = [random.randint(0, 20) for _ in range(num_tasks)]
@@ -51,7 +64,7 @@ def workloads(random: Random, max_tasks: int = 4) -> Workload:
     return Workload(tuple(entries), states)
 
 
-def every_placement(times: WorkloadTimes) -> list[tuple[Sites, Value]]:
+def every_placement(times: WorkloadTimes) -> list[tuple[Sites, WorkloadValue]]:
     """All placements of all entries in memories, with their values."""
     ways = []
     for each in times.entries:

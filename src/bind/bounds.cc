@@ -52,7 +52,8 @@ void BindBounds(nb::module_& module) {
   module.def("lagrangian_bound", &Bound, nb::arg("native"), nb::arg("prices") = nb::tuple(),
              nb::kw_only(), nb::arg("rounds") = 12, nb::arg("iterations") = 120,
              nb::arg("time_limit_s") = 10.0, nb::arg("max_work") = 0, nb::arg("target_ns") = 0,
-             nb::arg("threads") = 1, nb::arg("num_samples") = 0, nb::arg("fixed_prices") = false, R"(
+             nb::arg("threads") = 1, nb::arg("num_samples") = 0, nb::arg("fixed_prices") = false,
+             R"(
 Return the largest bound found by raising memory prices; see `src/bounds/lagrangian.h`.
 
 Parameters

@@ -34,17 +34,17 @@ def task_work(graph: TaskGraph, task_id: int, batch: int = 1) -> TaskWork:
         router_id, branch = graph.branches[task_id][0]
         router = graph.routers[router_id]
         times, out_of = router.capacity_of(branch, batch), router.num_cells
-    moved = made = 0
+    moved = written = 0
     for tensor_id in (*graph.task_inputs[task_id], *graph.task_outputs[task_id]):
         tensor = graph.tensors[tensor_id]
         # What a branch reads beside its rows, such as the loads, is whole at each capacity.
         is_whole = out_of > 1 and tensor.buffer is None
         num_bytes = tensor.bytes if is_whole else -(-tensor.bytes * times // out_of)
         moved += num_bytes
-        made += num_bytes if tensor.producer == task_id else 0
+        written += num_bytes if tensor.producer == task_id else 0
     weight_bytes = task.weight_bytes + sum(num_bytes for _, num_bytes in task.weights)
     if _is_lookup(task.op):
-        weight_bytes = min(weight_bytes, made)
+        weight_bytes = min(weight_bytes, written)
     return TaskWork(-(-task.flops * times // out_of), weight_bytes + moved)
 
 

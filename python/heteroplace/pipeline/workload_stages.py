@@ -97,6 +97,7 @@ def annotate_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> P
     return PlacedWorkload(placed, _solution(modules, states, result))
 
 
+@default_opt_level()
 def costed_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> Workload:
     """Return what `place_workload` solves: the entries with their costs, weights and state."""
     return _workload(modules, _costed(modules, cluster))

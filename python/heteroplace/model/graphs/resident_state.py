@@ -74,14 +74,10 @@ def with_resident_state(
     if graph.updates:
         return graph
     states = _states(graph, cluster, pairs)
-    if len({device.memory for device in cluster.devices}) == 1:
-        if max_sessions == 1:
-            return graph
-        # The ports of the graph hold one session.
-        return replace(graph, tasks=_holding(graph, states, [max_sessions - 1] * len(states)))
-    # What is not written in place stays beside the old values until the call is over.
-    copies = [max_sessions if state.is_in_place else max_sessions + 1 for state in states]
-    tasks = _grouped(_holding(graph, states, copies), _users(graph, states))
+    tasks = _holding(graph, held_states(graph, cluster, pairs, max_sessions))
+    if _has_one_memory(cluster):
+        return graph if max_sessions == 1 else replace(graph, tasks=tasks)
+    tasks = _grouped(tasks, _users(graph, states))
     return _without_ports(replace(graph, tasks=tasks), states)
 
 
@@ -92,12 +88,15 @@ def held_states(
     max_sessions: int = 1,
 ) -> dict[int, tuple[tuple[str, int], ...]]:
     """Return what `with_resident_state` adds to the weights of tasks, by task: (input, bytes)."""
-    if graph.updates:
-        return {}
-    has_one_memory = len({device.memory for device in cluster.devices}) == 1
-    count = max_sessions - 1 if has_one_memory else max_sessions
     held: dict[int, tuple[tuple[str, int], ...]] = {}
+    if graph.updates:
+        return held
     for state in _states(graph, cluster, pairs):
+        if _has_one_memory(cluster):
+            count = max_sessions - 1  # the ports of the graph hold one session
+        else:
+            # What is not written in place stays beside the old values until the call is over.
+            count = max_sessions + (not state.is_in_place)
         pair = state.name, count * graph.tensors[state.old].bytes
         held[state.maker] = (*held.get(state.maker, ()), pair)
     return held
@@ -129,12 +128,16 @@ def _states(
     return tuple(states)
 
 
-def _holding(graph: TaskGraph, states: Sequence[_State], copies: Sequence[int]) -> tuple[Task, ...]:
-    """The tasks, whose weights hold so many copies of each state."""
+def _has_one_memory(cluster: Cluster) -> bool:
+    return len({device.memory for device in cluster.devices}) == 1
+
+
+def _holding(graph: TaskGraph, held: Mapping[int, Sequence[tuple[str, int]]]) -> tuple[Task, ...]:
+    """The tasks, whose weights hold state."""
     tasks = list(graph.tasks)
-    for state, count in zip(states, copies, strict=True):
-        maker, num_bytes = tasks[state.maker], count * graph.tensors[state.old].bytes
-        tasks[state.maker] = replace(maker, weight_bytes=maker.weight_bytes + num_bytes)
+    for task, states in held.items():
+        num_bytes = sum(size for _, size in states)
+        tasks[task] = replace(tasks[task], weight_bytes=tasks[task].weight_bytes + num_bytes)
     return tuple(tasks)
 
 

@@ -57,8 +57,8 @@ class Entry:
     def own_bytes(self) -> IntArray:
         """[num_tasks]: weights that no other task reads."""
         shared = [sum(size for _, size in each) for each in self.weights]
-        own: IntArray = self.problem.native.weight_bytes - np.array(shared, dtype=np.int64)
-        return own
+        whole = [task.weight_bytes for task in self.problem.graph.tasks]
+        return np.array(whole, dtype=np.int64) - np.array(shared, dtype=np.int64)
 
 
 @dataclass(frozen=True)

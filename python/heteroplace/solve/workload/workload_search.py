@@ -17,7 +17,7 @@ import numpy as np
 from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.workload.workload import BoolArray
-from heteroplace.solve.workload.workload_state import Value, WorkloadTimes
+from heteroplace.solve.workload.workload_state import WorkloadTimes, WorkloadValue
 
 Sites = tuple[IntArray, ...]
 """For each entry [num_tasks], the memory of each task."""
@@ -36,7 +36,7 @@ class Placed:
     """Placements with their value."""
 
     sites: Sites
-    value: Value
+    value: WorkloadValue
 
 
 def best_of_starts(times: WorkloadTimes, starts: Sequence[Sites]) -> Placed:
@@ -85,9 +85,9 @@ def _windows(times: WorkloadTimes, sites: Sites, reserve: IntArray) -> list[Site
     reserve
         [num_memories], bytes that are left to tensors.
     """
-    found: list[Sites] = []
+    ranges: list[Sites] = []
     if times.weight_excess(sites, reserve) == 0:
-        return found
+        return ranges
     for memory in times.memories:
         last = 0
         for first in range(times.num_layers):
@@ -99,8 +99,8 @@ def _windows(times: WorkloadTimes, sites: Sites, reserve: IntArray) -> list[Site
                     break
             else:
                 break
-            found.append(moved)
-    return found
+            ranges.append(moved)
+    return ranges
 
 
 def moved_layers(times: WorkloadTimes, sites: Sites, first: int, end: int, memory: int) -> Sites:
@@ -170,7 +170,7 @@ class WorkloadSearch:
             if value.is_better(self.best.value):
                 self.best = self._now
 
-    def _cost(self, value: Value) -> float:
+    def _cost(self, value: WorkloadValue) -> float:
         return value.objective_ns + self._penalty * value.excess_bytes
 
     def _move(self, sites: Sites) -> Sites:

@@ -19,7 +19,7 @@ _MAX_REMEMBERED = 200_000
 
 
 @dataclass(frozen=True)
-class Value:
+class WorkloadValue:
     """What placements of all entries take."""
 
     objective_ns: int
@@ -27,7 +27,7 @@ class Value:
     excess_bytes: int
     """What memories lack, and what state takes in more than one of them; 0: it is valid."""
 
-    def is_better(self, other: Value) -> bool:
+    def is_better(self, other: WorkloadValue) -> bool:
         """Say whether it fits better; of equal fits, whether it is shorter."""
         return (self.excess_bytes, self.objective_ns) < (other.excess_bytes, other.objective_ns)
 
@@ -99,7 +99,7 @@ class WorkloadTimes:
         self.workload = workload
         self.entries = tuple(EntryTimes(entry) for entry in workload.entries)
 
-    def value(self, sites: Sequence[IntArray]) -> Value:
+    def value(self, sites: Sequence[IntArray]) -> WorkloadValue:
         """Return time and excess. Every task must be able to run in its memory.
 
         Each entry must also fit alone, with the weights of each task counted for itself: that is
@@ -114,7 +114,7 @@ class WorkloadTimes:
             excess += int(np.maximum(times.task_bytes(own) + held - room, 0).sum())
         weights, twice = self.weights(sites)
         excess += int(np.maximum(weights + values - room, 0).sum())
-        return Value(objective, excess + twice)
+        return WorkloadValue(objective, excess + twice)
 
     def weights(self, sites: Sequence[IntArray]) -> tuple[IntArray, int]:
         """See `Workload.weight_use`."""
