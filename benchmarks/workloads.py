@@ -31,7 +31,7 @@ from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.pipeline.workload_stages import EntryModule, costed_workload
 from heteroplace.progress import prefixed
 from heteroplace.solve.problem import SolveOptions
-from heteroplace.solve.workload.solve_workload import solve_workload
+from heteroplace.solve.workload.solve_workload import WorkloadResult, solve_workload
 from heteroplace.solve.workload.workload import Workload
 from heteroplace.solve.workload.workload_search import Sites
 from heteroplace.solve.workload.workload_state import WorkloadTimes
@@ -77,10 +77,15 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
         model = _MODELS[name]
         whole = _costed(model, prefixed(say, name))
         total = whole.all_weight_bytes
+        starts: list[Sites] = []
         for share in model.shares:
             workload = _limited(whole, round(share * total))
             say(f"{name}: {share:.0%} of the weights on the GPU")
-            yield {"name": name, "share": share, **_row(workload, model.time_limit_s)}
+            options = SolveOptions(time_limit_s=model.time_limit_s)
+            # What fits a smaller memory fits a larger one.
+            ours = solve_workload(workload, options, starts=starts)
+            starts = [_sites(workload, ours)]
+            yield {"name": name, "share": share, **_row(workload, ours)}
 
 
 def _costed(model: _Model, say: Callable[[str], None]) -> Workload:
@@ -117,7 +122,15 @@ def _limited(workload: Workload, gpu_bytes: int) -> Workload:
     return replace(workload, entries=entries)
 
 
-def _row(workload: Workload, time_limit_s: float) -> dict[str, object]:
+def _sites(workload: Workload, result: WorkloadResult) -> Sites:
+    """The memory of each task of each entry."""
+    return tuple(
+        entry.device_memory[list(placed.plan.placement(len(entry.problem.graph.tasks)))]
+        for entry, placed in zip(workload.entries, result.entries, strict=True)
+    )
+
+
+def _row(workload: Workload, ours: WorkloadResult) -> dict[str, object]:
     """Times of the whole workload in ms."""
     times = WorkloadTimes(workload)
     rules = {
@@ -125,7 +138,6 @@ def _row(workload: Workload, time_limit_s: float) -> dict[str, object]:
         "device_map": _best(times, lambda layer, _: layer, -1),
         "n_cpu_moe": _best(times, _without_experts, 1),
     }
-    ours = solve_workload(workload, SolveOptions(time_limit_s=time_limit_s))
     cpu_ns = times.value(_placed(times, lambda *_: False)).objective_ns
     others = [ns for ns in rules.values() if ns is not None]
     best_ns = min([*others, cpu_ns])

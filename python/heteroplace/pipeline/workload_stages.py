@@ -36,8 +36,9 @@ from heteroplace.relay.expressions import post_order_of_function
 from heteroplace.relay.opt_level import default_opt_level
 from heteroplace.relay.tasks.network import Network
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.workload.solve_workload import PlacedEntry, WorkloadResult, solve_workload
+from heteroplace.solve.workload.solve_workload import WorkloadResult, solve_workload
 from heteroplace.solve.workload.workload import Entry, Weights, Workload
+from heteroplace.solve.workload.workload_plans import PlacedEntry
 from heteroplace.stage_log import StageLog
 
 _SOLVE = "solve"

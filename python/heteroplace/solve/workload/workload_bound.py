@@ -134,7 +134,7 @@ def workload_bound(times: WorkloadTimes, deadline: Deadline) -> WorkloadBound:
                     best, best_prices = bound, prices.copy()
                 if sites is None or deadline.is_over():
                     break
-                use, _ = times.weights(_allowed(times, sites))
+                use, _ = times.weights(_possible(times, sites))
                 if use[memory] > times.workload.memory_bytes[memory]:
                     low = price
                 elif price == 0:
@@ -151,17 +151,9 @@ def workload_bound(times: WorkloadTimes, deadline: Deadline) -> WorkloadBound:
         if np.allclose(before, prices, rtol=1e-2):
             break
     bound_ns = max(0, math.floor(best * (1 - 1e-9)))
-    samples = tuple(_allowed(times, sites) for sites in search.samples.values())
+    samples = tuple(_possible(times, sites) for sites in search.samples.values())
     return WorkloadBound(bound_ns, tuple(best_prices.tolist()), samples)
 
 
-def _allowed(times: WorkloadTimes, sites: Sites) -> Sites:
-    """Give the tasks of a colocation group the memory of the first of them."""
-    result = []
-    for each, own in zip(times.entries, sites, strict=True):
-        _, first, number = np.unique(each.groups, return_index=True, return_inverse=True)
-        joined = own[first][number]
-        is_possible = each.devices[np.arange(len(joined)), joined] != IMPOSSIBLE
-        fallback = (each.devices != IMPOSSIBLE).argmax(axis=1)
-        result.append(np.where(is_possible, joined, fallback))
-    return tuple(result)
+def _possible(times: WorkloadTimes, sites: Sites) -> Sites:
+    return tuple(times.possible(entry, own) for entry, own in enumerate(sites))

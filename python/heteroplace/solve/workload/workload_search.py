@@ -72,8 +72,8 @@ def splits(times: WorkloadTimes) -> list[Sites]:
 
     Ranges that begin with the first layer are what llama.cpp makes for a number of layers on a GPU.
     """
-    starts = [_all_in(times, memory) for memory in times.memories]
-    reserve = np.max([times.values(sites) for sites in starts], axis=0)
+    starts = whole_placements(times)
+    reserve = tensor_bytes(times)
     return [*starts, *(each for sites in starts for each in _windows(times, sites, reserve))]
 
 
@@ -109,6 +109,17 @@ def moved_layers(times: WorkloadTimes, sites: Sites, first: int, end: int, memor
         times.moved(entry, own, (layers >= first) & (layers < end), memory)
         for entry, (own, layers) in enumerate(zip(sites, times.layers, strict=True))
     )
+
+
+def whole_placements(times: WorkloadTimes) -> list[Sites]:
+    """Return the placements of all entries in one memory, for each memory."""
+    return [_all_in(times, memory) for memory in times.memories]
+
+
+def tensor_bytes(times: WorkloadTimes) -> IntArray:
+    """Return what tensors of all entries take in each memory if all tasks are there, in bytes."""
+    most: IntArray = np.max([times.values(sites) for sites in whole_placements(times)], axis=0)
+    return most
 
 
 def _all_in(times: WorkloadTimes, memory: int) -> Sites:

@@ -163,6 +163,19 @@ class WorkloadTimes:
         usable = [(times.devices != IMPOSSIBLE).any(axis=0) for times in self.entries]
         return tuple(np.flatnonzero(np.logical_and.reduce(usable)).tolist())
 
+    def possible(self, entry: int, sites: IntArray) -> IntArray:
+        """Return memories in which the tasks of an entry can run, near those that are given.
+
+        The tasks of a colocation group go where the first of them is.
+        """
+        times = self.entries[entry]
+        _, first, number = np.unique(times.groups, return_index=True, return_inverse=True)
+        joined = sites[first][number]
+        can = times.devices[np.arange(len(joined)), joined] != IMPOSSIBLE
+        fallback = (times.devices != IMPOSSIBLE).argmax(axis=1)
+        result: IntArray = np.where(can, joined, fallback)
+        return result
+
     def moved(self, entry: int, sites: IntArray, moves: BoolArray, memory: int) -> IntArray:
         """Return the memories of an entry's tasks after some move to a memory.
 
