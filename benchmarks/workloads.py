@@ -49,6 +49,9 @@ _TIME_LIMIT_S = 20.0
 _NODE = re.compile(r"([A-Za-z]+)_(\d+)")
 """Of the name of an op: what the node of the model is, and its number."""
 
+_Rank = Callable[[int, bool], float]
+"""Of a task by its layer, and by whether it is of an expert: the highest go to the GPU first."""
+
 
 @dataclass(frozen=True)
 class _Model:
@@ -134,11 +137,11 @@ def _row(workload: Workload, ours: WorkloadResult) -> dict[str, object]:
     """Times of the whole workload in ms."""
     times = WorkloadTimes(workload)
     rules = {
-        "llama_cpp": _best(times, lambda layer, _: layer, 1),
-        "device_map": _best(times, lambda layer, _: layer, -1),
-        "n_cpu_moe": _best(times, _without_experts, 1),
+        "llama_cpp": _best(times, _last_layers(times)),
+        "device_map": _best(times, lambda layer, _: -layer),
+        "n_cpu_moe": _best(times, lambda layer, is_expert: layer if is_expert else np.inf),
     }
-    cpu_ns = times.value(_placed(times, lambda *_: False)).objective_ns
+    cpu_ns = times.value(_placed(times, lambda *_: 0, 1)).objective_ns
     others = [ns for ns in rules.values() if ns is not None]
     best_ns = min([*others, cpu_ns])
     return {
@@ -154,35 +157,30 @@ def _row(workload: Workload, ours: WorkloadResult) -> dict[str, object]:
     }
 
 
-def _best(times: WorkloadTimes, rank: Callable[[int, bool], float], sign: int) -> int | None:
+def _best(times: WorkloadTimes, rank: _Rank) -> int | None:
     """The least time of the placements that have all tasks of some rank or a higher one on the GPU,
-    in ns; with `sign` -1 of a lower one. None: none fits.
-
-    Parameters
-    ----------
-    rank
-        Of a task by its layer, and by whether it is of an expert.
-    """
+    in ns; None: none fits."""
     ranks = sorted({rank(layer, is_expert) for own in _layers(times) for layer, is_expert in own})
     best: int | None = None
-    for limit in ranks:
-        sites = _placed(times, lambda *task: sign * rank(*task) >= sign * limit)  # noqa: B023
-        value = times.value(sites)
+    for least in ranks:
+        value = times.value(_placed(times, rank, least))
         if value.excess_bytes == 0:
             best = min(value.objective_ns, best or value.objective_ns)
     return best
 
 
-def _without_experts(layer: int, is_expert: bool) -> float:
-    """All but experts come first, then the experts of the last layers."""
-    return layer if is_expert else np.inf
+def _last_layers(times: WorkloadTimes) -> _Rank:
+    """The last layers come first, then the head, and at last the embedding."""
+    head = max(layer for own in _layers(times) for layer, _ in own)
+    return lambda layer, _: -0.5 if layer == head else layer
 
 
-def _placed(times: WorkloadTimes, is_on_gpu: Callable[[int, bool], bool]) -> Sites:
+def _placed(times: WorkloadTimes, rank: _Rank, least: float) -> Sites:
+    """All tasks of a rank of `least` or higher on the GPU."""
     sites = []
     for each, own in zip(times.entries, _layers(times), strict=True):
-        memories = np.array([_GPU if is_on_gpu(*task) else _RAM for task in own], dtype=np.int64)
-        sites.append(_possible(each.devices, memories))
+        on_gpu = [_GPU if rank(*task) >= least else _RAM for task in own]
+        sites.append(_possible(each.devices, np.array(on_gpu, dtype=np.int64)))
     return tuple(sites)
 
 
