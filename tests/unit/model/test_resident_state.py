@@ -16,6 +16,7 @@ from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.tasks import Task
 from heteroplace.model.warnings import plan_warnings
+from tests.routed_plans import layer_graph
 
 STATE_BYTES = 4 * 64
 
@@ -138,3 +139,18 @@ def test_files_keep_the_graph() -> None:
     graph = cell(WRITE_ROWS_OP, second_reader=False)
     resident = with_resident_state(graph, apart("cpu"), pair(graph), 2)
     assert graph_from_json(graph_to_json(resident)).graph == resident
+
+
+def test_routers_go_on_from_the_same_loads() -> None:
+    graph = layer_graph()
+    resident = with_resident_state(graph, apart(), [(graph.inputs[0], 0)])
+    assert resident.inputs == ()
+    (router,) = resident.routers
+    assert resident.tensors[router.loads].name == graph.tensors[graph.routers[0].loads].name
+
+
+def test_state_that_a_branch_uses_stays_an_input_and_an_output() -> None:
+    graph = layer_graph()
+    task = next(index for index, each in enumerate(graph.tasks) if each.branch is not None)
+    inside = replace(graph, outputs=graph.task_outputs[task])
+    assert with_resident_state(inside, apart(), [(graph.inputs[0], 0)]) == inside
