@@ -7,7 +7,7 @@ So are the short texts and the pictures of other values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ _QUESTIONS = {
     "explain": "heteroplace.questions.explain:explain",
     "diff": "heteroplace.questions.diff:diff",
     "html": "heteroplace.questions.notebook:html",
+    "more_memory": "heteroplace.questions.more_memory:more_memory",
     "plot": "heteroplace.questions.pictures:plot",
     "report": "heteroplace.questions.files:report",
     "repr": "heteroplace.questions.short_texts:solution_repr",
@@ -183,3 +184,24 @@ class WhatIf(_Told):
     """Model inputs that the times after the changes are for; those before are for the plan's."""
     solution: Solution | None = None
     """What was found for the changes; None: nothing was solved."""
+
+
+@dataclass(frozen=True)
+class MoreMemory(_Told):
+    """What a workload would take if a memory had another size."""
+
+    memory: str
+    was_bytes: int
+    """Its size in the workload as it is."""
+    now_bytes: int
+    before_ns: int
+    """The time of all calls as it is."""
+    before_bound_ns: int
+    objective_ns: int
+    """The time of all calls, placed again."""
+    bound_ns: int
+    """No placement takes less with the other size: a proven lower bound."""
+    weight_bytes: Mapping[str, int]
+    """What weights and state take then, by memory."""
+    value_bytes: Mapping[str, int]
+    """What tensors and workspaces of all entries take then, by memory."""

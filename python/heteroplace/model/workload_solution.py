@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from heteroplace.model.answers import MoreMemory, answerer
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
 
@@ -23,6 +24,8 @@ class WorkloadSolution:
     """What weights and state take, by memory. A weight that several entries read is there once."""
     value_bytes: Mapping[str, int]
     """What tensors and workspaces of all entries take, by memory."""
+    solved: object = field(default=None, repr=False, compare=False)
+    """What it was solved from, for `more_memory`."""
 
     @property
     def objective_ns(self) -> int:
@@ -44,6 +47,36 @@ class WorkloadSolution:
             name: sum(n * each[name] for n, each in zip(calls, times, strict=True))
             for name in names
         }
+
+    def more_memory(
+        self, memory: str, more: str | int, *, time_limit: float | None = None
+    ) -> MoreMemory:
+        """Say what the workload would take if a memory had so much more, or less.
+
+        All entries are placed again, by the same costs.
+
+        Parameters
+        ----------
+        memory
+            Name of a memory, or of a device for its own.
+        more
+            What it has in addition: "1 GiB", or bytes; "-512 MiB" is less.
+        time_limit
+            Seconds; None: as the workload was placed.
+
+        Raises
+        ------
+        ClusterError
+            There is no such memory, or it would have no room at all.
+        InfeasibleError, SolverLimitError
+            No placement fits the smaller memory, or none was reached.
+
+        Examples
+        --------
+        >>> print(workload.more_memory("gpu0", "1 GiB"))  # doctest: +SKIP
+        """
+        answer: MoreMemory = answerer("more_memory")(self, memory, more, time_limit=time_limit)
+        return answer
 
     def __str__(self) -> str:
         """Return a line for the workload, one for each entry, and one for each memory."""

@@ -30,13 +30,14 @@ from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
 from heteroplace.pipeline.stage import Stage, run_stages
 from heteroplace.pipeline.state_stages import states_of_tasks
 from heteroplace.place_options import read_options
+from heteroplace.questions.more_memory import SolvedWorkload
 from heteroplace.registry import load_plugin
 from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.expressions import post_order_of_function
 from heteroplace.relay.opt_level import default_opt_level
 from heteroplace.relay.tasks.network import Network
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.workload.solve_workload import WorkloadResult, solve_workload
+from heteroplace.solve.workload.solve_workload import solve_workload
 from heteroplace.solve.workload.workload import Entry, Weights, Workload
 from heteroplace.solve.workload.workload_plans import PlacedEntry
 from heteroplace.stage_log import StageLog
@@ -83,19 +84,19 @@ def place_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> Work
     HeteroPlaceError
         See `pipeline.place`.
     """
-    states, result = _solved(modules, cluster)
-    return _solution(modules, states, result)
+    states, solved = _solved(modules, cluster)
+    return _solution(states, solved)
 
 
 @default_opt_level()
 def annotate_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> PlacedWorkload:
     """Place all entries together, and annotate their modules; arguments as of `place_workload`."""
-    states, result = _solved(modules, cluster)
+    states, solved = _solved(modules, cluster)
     placed = {
         name: annotated_module(modules[name].mod, state, requested_keywords(modules[name].keywords))
         for name, state in states.items()
     }
-    return PlacedWorkload(placed, _solution(modules, states, result))
+    return PlacedWorkload(placed, _solution(states, solved))
 
 
 @default_opt_level()
@@ -120,12 +121,15 @@ def _costed(modules: Mapping[str, EntryModule], cluster: Cluster) -> dict[str, P
 
 def _solved(
     modules: Mapping[str, EntryModule], cluster: Cluster
-) -> tuple[dict[str, PlaceState], WorkloadResult]:
-    """The last state of each entry."""
+) -> tuple[dict[str, PlaceState], SolvedWorkload]:
+    """The last state of each entry, and what was solved for all of them."""
     stages, number = _stages()
     costed = _costed(modules, cluster)
     request = next(iter(costed.values())).request
-    with request.log.stage(_SOLVE, "Placing all entries", request.limits.time_limit_s) as figures:
+    with (
+        request.log.timed("workload", "Find where weights of all entries lie, and plans."),
+        request.log.stage(_SOLVE, "Placing all entries", request.limits.time_limit_s) as figures,
+    ):
         workload = _workload(modules, costed)
         result = solve_workload(workload, request.limits, solver=request.options.solver)
         figures |= {"predicted_ns": result.objective_ns, "bound_ns": result.bound_ns}
@@ -133,7 +137,7 @@ def _solved(
     for placed in result.entries:
         state = _with_plan(costed[placed.name], placed)
         states[placed.name] = outcome(run_stages(stages[number:], state, state.request.log))
-    return states, result
+    return states, SolvedWorkload(workload, result, request.limits, request.options.solver)
 
 
 def _stages() -> tuple[tuple[Stage[PlaceState], ...], int]:
@@ -222,15 +226,14 @@ def _content(array: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-def _solution(
-    modules: Mapping[str, EntryModule], states: Mapping[str, PlaceState], result: WorkloadResult
-) -> WorkloadSolution:
-    solutions = {name: state.known_solution for name, state in states.items()}
-    memories = [memory.name for memory in next(iter(solutions.values())).cluster.memories]
+def _solution(states: Mapping[str, PlaceState], solved: SolvedWorkload) -> WorkloadSolution:
+    workload, result = solved.workload, solved.result
+    memories = [memory.name for memory in workload.cluster.memories]
     return WorkloadSolution(
-        solutions,
-        {name: entry.calls for name, entry in modules.items()},
+        {name: state.known_solution for name, state in states.items()},
+        {entry.name: entry.calls for entry in workload.entries},
         result.bound_ns,
         dict(zip(memories, result.weight_bytes, strict=True)),
         dict(zip(memories, result.value_bytes, strict=True)),
+        solved,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.model.answers import PlanDiff, TaskAnswer, Totals, WhatIf
+from heteroplace.model.answers import MoreMemory, PlanDiff, TaskAnswer, Totals, WhatIf
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.headline import solution_headline
 from heteroplace.report.tables import format_table
@@ -20,6 +20,8 @@ def text_of(answer: object) -> str:
         return _diff_text(answer)
     if isinstance(answer, WhatIf):
         return _what_if_text(answer)
+    if isinstance(answer, MoreMemory):
+        return _more_memory_text(answer)
     raise HeteroPlaceError(f"{type(answer).__name__} is no answer to a question about a solution")
 
 
@@ -170,3 +172,29 @@ def _what_if_text(answer: WhatIf) -> str:
     else:
         lines.append(f"placed again: {solution_headline(answer.solution)}")
     return "\n".join(lines)
+
+
+def _more_memory_text(answer: MoreMemory) -> str:
+    before_ns, now_ns = answer.before_ns, answer.objective_ns
+    rows = [
+        ["as it is", format_ns(before_ns), "", format_ns(answer.before_bound_ns)],
+        [
+            "placed again",
+            format_ns(now_ns),
+            _change(now_ns - before_ns, before_ns),
+            format_ns(answer.bound_ns),
+        ],
+    ]
+    memories = [
+        f"memory {name}: {format_bytes(num_bytes)} of weights and state, "
+        f"{format_bytes(answer.value_bytes[name])} of tensors"
+        for name, num_bytes in answer.weight_bytes.items()
+    ]
+    sizes = f"{format_bytes(answer.now_bytes)} instead of {format_bytes(answer.was_bytes)}"
+    return "\n".join(
+        [
+            f"changed: memory {answer.memory}: {sizes}",
+            format_table(["", "all calls", "change", "lower bound"], rows, "<>>>"),
+            *memories,
+        ]
+    )

@@ -1,0 +1,142 @@
+"""A workload and a memory of another size -> what all its entries would take, placed again.
+
+The costs stay as they are, so nothing is measured again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from heteroplace.argument_checks import did_you_mean
+from heteroplace.errors import ClusterError, SolverError
+from heteroplace.model.answers import MoreMemory
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.units import format_bytes, parse_bytes
+from heteroplace.model.workload_solution import WorkloadSolution
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.workload.solve_workload import WorkloadResult, solve_workload
+from heteroplace.solve.workload.workload import Workload
+
+
+@dataclass(frozen=True)
+class SolvedWorkload:
+    """What was solved for a `WorkloadSolution`, and how."""
+
+    workload: Workload
+    result: WorkloadResult
+    options: SolveOptions
+    solver: str
+
+
+def more_memory(
+    solution: WorkloadSolution, memory: str, more: str | int, *, time_limit: float | None = None
+) -> MoreMemory:
+    """Place the workload again where a memory has so much more, or less.
+
+    Parameters
+    ----------
+    memory
+        Name of a memory, or of a device for its own.
+    more
+        What it has beside what it has now: "1 GiB", "-512 MiB", or bytes.
+    time_limit
+        Seconds; None: as the workload was placed.
+
+    Raises
+    ------
+    ClusterError
+        There is no such memory, or it would have no room at all.
+    InfeasibleError, SolverLimitError
+        No placement fits the smaller memory, or none was reached.
+    SolverError
+        The workload was not solved here.
+    """
+    solved = solution.solved
+    if not isinstance(solved, SolvedWorkload):
+        raise SolverError(
+            "this workload has lost what it was solved from; call place_workload, and ask what it "
+            "returns"
+        )
+    workload, before = solved.workload, solved.result
+    index = _memory_index(workload.cluster, memory)
+    was = workload.cluster.memories[index].bytes
+    change = _change(memory, more)
+    if was + change < 1:
+        raise ClusterError(
+            f"more_memory: {memory!r} has {format_bytes(was)}, and {more} would leave nothing; "
+            f"take away less"
+        )
+    options = replace(solved.options, progress=None)
+    if time_limit is not None:
+        options = replace(options, time_limit_s=time_limit)
+    resized = _resized(workload, index, was + change)
+    starts = [tuple(_sites(workload, before))]
+    after = solve_workload(resized, options, solver=solved.solver, starts=starts)
+    bound_ns = after.bound_ns
+    if change < 0:  # what fits the smaller memory fits the larger one, and takes as long there
+        bound_ns = max(bound_ns, before.bound_ns)
+    elif after.objective_ns > before.objective_ns:  # the placement as it is still fits
+        after = before
+    names = [each.name for each in workload.cluster.memories]
+    return MoreMemory(
+        names[index],
+        was,
+        was + change,
+        before.objective_ns,
+        before.bound_ns,
+        after.objective_ns,
+        bound_ns,
+        dict(zip(names, after.weight_bytes, strict=True)),
+        dict(zip(names, after.value_bytes, strict=True)),
+    )
+
+
+def _memory_index(cluster: Cluster, name: str) -> int:
+    """The memory of a name, or that of the device of the name."""
+    indices = {device.name: device.memory for device in cluster.devices}
+    indices |= {memory.name: index for index, memory in enumerate(cluster.memories)}
+    if name not in indices:
+        near = did_you_mean(name, indices)
+        listed = ", ".join(memory.name for memory in cluster.memories)
+        raise ClusterError(
+            f"more_memory: cluster {cluster.name!r} has no memory or device {name!r}{near}; "
+            f"memories are {listed}"
+        )
+    return indices[name]
+
+
+def _change(memory: str, more: str | int) -> int:
+    """The bytes of a size that may have a sign."""
+    sign, size = 1, more
+    if isinstance(size, str):
+        sign, size = (-1 if size.startswith("-") else 1), size.lstrip("+-")
+        size = int(size) if size.isdecimal() else size
+    elif isinstance(size, int) and size < 0:
+        sign, size = -1, -size
+    try:
+        return sign * parse_bytes(size)
+    except ValueError as err:
+        raise ClusterError(f"more_memory: {memory}={more}; expected {err}") from err
+
+
+def _resized(workload: Workload, index: int, num_bytes: int) -> Workload:
+    """The workload where a memory has so many bytes."""
+    entries = []
+    for entry in workload.entries:
+        problem = entry.problem
+        memories = list(problem.cluster.memories)
+        memories[index] = replace(memories[index], bytes=num_bytes)
+        cluster = replace(problem.cluster, memories=tuple(memories))
+        entries.append(replace(entry, problem=Problem(problem.graph, cluster, problem.costs)))
+    return replace(workload, entries=tuple(entries))
+
+
+def _sites(workload: Workload, result: WorkloadResult) -> list[np.ndarray]:
+    """For each entry the memory of each task, as it was placed."""
+    sites = []
+    for entry, placed in zip(workload.entries, result.entries, strict=True):
+        devices = placed.plan.placement(len(entry.problem.graph.tasks))
+        sites.append(entry.device_memory[np.array(devices, dtype=np.int64)])
+    return sites
