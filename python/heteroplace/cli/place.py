@@ -13,6 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from heteroplace.cli.graph_problem import read_problem
+from heteroplace.cli.models.entry_sizes import (
+    add_entries,
+    add_more_memory,
+    chosen_entries,
+    show_entries,
+)
 from heteroplace.cli.models.given_inputs import (
     add_input_sizes,
     input_arrays,
@@ -97,6 +103,8 @@ def add_commands(commands: Parsers) -> None:
     parser.set_defaults(fail=parser.error)
     parser.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a model; else --graph")
     add_input_sizes(parser)
+    add_entries(parser)
+    add_more_memory(parser)
     add_annotation_options(parser, writes=True)
     add_problem(parser, may_be_model=True)
     add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
@@ -174,7 +182,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _check_of_graph(arguments: argparse.Namespace) -> None:
     """Raise HeteroPlaceError where something is said of a task graph that is for models."""
-    flags = ["annotate-onnx", "ignore-annotations", "input", "batch", "fix"]
+    flags = ["annotate-onnx", "ignore-annotations", "input", "size", "batch", "fix"]
+    flags += ["entry", "workload", "more-memory"]
     flags += [RENAMED.get(name, name).replace("_", "-") for name in _FLAGS_OF_MODELS]
     others = given_flags(arguments, flags)
     if others:
@@ -191,7 +200,16 @@ def _run_model(arguments: argparse.Namespace) -> None:
     given = read_arguments(PlaceOptions, arguments, renamed=RENAMED, names=names)
     given |= read_arguments(SolveOptions, arguments, renamed=RENAMED)
     read_options(given)  # wrong ones are refused before anything slow begins
+    entries = chosen_entries(arguments)
     check_model(model)
+    if entries:
+        show_entries(entries, given, arguments)
+        return
+    if arguments.more_memory:
+        raise HeteroPlaceError(
+            "--more-memory is about entries that are placed together; give --entry, or ask "
+            "`heteroplace simulate PLAN --memory NAME=SIZE --solve` of a plan for one size"
+        )
     arrays = input_arrays(arguments)
     sizes = input_sizes(model, arrays, arguments)
     given |= measured_inputs(arrays, sizes)

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heteroplace.cli.models.cached_model import Program, chosen_cluster, compile_onnx, run_cached
-from heteroplace.cli.models.entry_sizes import add_entries, compile_entries
+from heteroplace.cli.models.entry_sizes import (
+    add_entries,
+    chosen_entries,
+    compile_entries,
+    workload_json,
+)
 from heteroplace.cli.models.given_inputs import (
     InputSizes,
     add_input_sizes,
@@ -72,9 +78,6 @@ from heteroplace.options import (
 from heteroplace.place_options import OPTION_CLASSES, read_options
 from heteroplace.run.array_files import write_arrays
 from heteroplace.stage_log import StageLog, stage_table
-
-if TYPE_CHECKING:  # it loads TVM
-    from heteroplace.lower.executable import Executable
 
 _SUMMARY_ROWS = 10
 _COMMON = (
@@ -348,40 +351,41 @@ def run_compile(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     output = arguments.output or _compiled_name(arguments)
     check_writable(output)
-    options = given_options(arguments)
+    options, entries = given_options(arguments), chosen_entries(arguments)
     cluster = chosen_cluster(arguments)
     check_model(model)
     path = arguments.tokenizer
     tokenizer = None if path is None else read_tokenizer(path)
-    arrays, log = input_arrays(arguments), StageLog()
-    seconds: list[float] = []
-
-    def compile_with(named: Mapping[str, int]) -> Executable:
-        sizes = input_sizes(model, arrays, arguments, named)
+    log, begin, workload = StageLog(), time.perf_counter(), None
+    if entries:
+        executable, workload = compile_entries(entries, cluster, options, arguments, log)
+    else:
+        arrays = input_arrays(arguments)
+        sizes = input_sizes(model, arrays, arguments)
         chosen = {**options, **measured_inputs(arrays, sizes)}
-        executable, about, _ = compile_onnx(model, sizes, cluster, chosen, arguments, log)
-        seconds.append(about.seconds)
-        return executable
-
-    executable = compile_entries(arguments, compile_with).with_tokenizer(tokenizer)
+        executable, _, _ = compile_onnx(model, sizes, cluster, chosen, arguments, log)
+    seconds = time.perf_counter() - begin
+    executable = executable.with_tokenizer(tokenizer)
     executable.export_library(output, with_source=arguments.with_source)
     size, command = Path(output).stat().st_size, shlex.join(["heteroplace", "run", output])
     stages = f"{stage_table(log.times)}\n\n" if arguments.stages else ""
+    together = "" if workload is None else f"\n\n{workload}"
     show(
         arguments,
         lambda: {
             "file": output,
             "bytes": size,
-            "seconds": round(sum(seconds), 3),
+            "seconds": round(seconds, 3),
             "solution": solution_json(executable.solution),
             "entries": {
                 name: solution_json(entry.solution) for name, entry in executable.entries.items()
             },
+            "workload": workload and workload_json(workload),
             "verification": executable.verification and asdict(executable.verification),
             **({"stages": list(map(asdict, log.times))} if arguments.stages else {}),
         },
         lambda: (
-            f"{stages}{executable.summary(_SUMMARY_ROWS)}\n\ncompiled in "
-            f"{sum(seconds):.1f} s: {output} ({format_bytes(size)}); next: {command}"
+            f"{stages}{executable.summary(_SUMMARY_ROWS)}{together}\n\ncompiled in "
+            f"{seconds:.1f} s: {output} ({format_bytes(size)}); next: {command}"
         ),
     )
