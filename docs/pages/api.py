@@ -17,8 +17,8 @@ INTERNALS = "modules"
 """Folder of the pages that the search leaves out."""
 _SECTIONS = {
     "Place, compile and run": (
-        "place", "compile", "load", "Executor", "Executable", "Solution", "InferenceSession",
-        "tune"),
+        "place", "place_workload", "compile", "load", "Executor", "Executable", "Solution",
+        "WorkloadSolution", "InferenceSession", "tune"),
     "Models": ("frontend",),
     "Clusters": (
         "local_cluster", "load_cluster", "save_cluster", "Cluster", "Device", "Link", "Memory"),

@@ -27,6 +27,9 @@ FACE = ROOT / "python" / "heteroplace" / "__init__.py"
 # What a program calls first, and the type that it gets.
 REVEALED = {
     'heteroplace.place("m.onnx", time_limit=5)': "heteroplace.model.solution.Solution",
+    'heteroplace.place_workload("m.onnx", entries={})': (
+        "heteroplace.model.workload_solution.WorkloadSolution"
+    ),
     'heteroplace.compile("m.onnx")': "heteroplace.lower.executable.Executable",
     "heteroplace.build(tvm.IRModule())": "heteroplace.lower.executable.Executable",
     'heteroplace.load("m.so")': "heteroplace.run.executor.Executor",
@@ -42,6 +45,7 @@ REVEALED = {
 # Functions, whose parameters show too.
 FUNCTIONS = (
     "heteroplace.place",
+    "heteroplace.place_workload",
     "heteroplace.compile",
     "heteroplace.build",
     "heteroplace.HeteroPlace",
@@ -53,6 +57,7 @@ FUNCTIONS = (
     "heteroplace.PlaceBranches",
     "heteroplace.tune",
     'heteroplace.load_solution("plan.json").what_if',
+    'heteroplace.place_workload("m.onnx", entries={}).more_memory',
 )
 
 
