@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from heteroplace.files.cluster_file import save_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
+from tests.tiny_decoders import onnx_decoder
 
 pytestmark = pytest.mark.relay
 
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "state.md"
 WIDTH = 256
 MATRIX_BYTES = 4 * WIDTH**2
 LAYERS = 3
@@ -217,6 +220,22 @@ def test_wrong_workloads_are_refused(workload: Any, message: str) -> None:
 def test_a_workload_needs_entries() -> None:
     with pytest.raises(FrontendError, match="entries"):
         hp.compile(layers(), cpu_cluster(), workload=WORKLOAD)
+
+
+@pytest.mark.costly(15)
+def test_the_program_of_the_guide_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    free = onnx_decoder("sequence_length", capacity=512, has_free_sizes=True)
+    onnx.save(free, "model.onnx")
+    _, _, section = GUIDE.read_text().partition("## Place all entries together\n")
+    blocks = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], flags=re.DOTALL)
+    assert len(blocks) == 2
+    exec("import heteroplace\n" + "".join(blocks), {"__name__": "program"})
+    text = capsys.readouterr().out
+    assert "\nentry token: 128 calls, " in text
+    assert "\nchanged: memory gpu0: " in text
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ class MoreMemory(_Told):
     """Its size in the workload as it is."""
     now_bytes: int
     before_ns: int
-    """The time of all calls as it is."""
+    """The time of all calls as it is; with routers, that of plans without guards, as after it."""
     before_bound_ns: int
     objective_ns: int
     """The time of all calls, placed again."""
