@@ -3,7 +3,7 @@
 Moirai (section III-D, DOI 10.48550/arXiv.2312.04025), with optional intervals and no-overlap in
 place of big-M rows: a run or copy is an interval on all that it occupies, taken if its literal is.
 A neighbourhood (`lns/neighbourhood_model.py`) adds when things are free at first, when they are
-due, and tasks that keep device and order. For the whole graph (`cpsat_engine.py`) all is free at 0
+due, and tasks that keep device and order. For the whole graph (`graph_model.py`) all is free at 0
 and nothing is due or kept; it has load rows in addition, since it is to be proven and not only
 improved.
 
@@ -24,8 +24,9 @@ Literal = cp_model.IntVar | int
 class ScheduleModel:
     """A CP-SAT model with its intervals by resource."""
 
-    def __init__(self) -> None:
-        self.model = cp_model.CpModel()
+    def __init__(self, model: cp_model.CpModel | None = None) -> None:
+        """Begin with a model that has rules of others; None: with an empty one."""
+        self.model = cp_model.CpModel() if model is None else model
         self._intervals: dict[int, list[cp_model.IntervalVar]] = {}
 
     def occupy(
