@@ -80,14 +80,13 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
         model = _MODELS[name]
         whole = _costed(model, prefixed(say, name))
         total = whole.all_weight_bytes
-        starts: list[Sites] = []
+        ours: WorkloadResult | None = None
         for share in model.shares:
             workload = _limited(whole, round(share * total))
             say(f"{name}: {share:.0%} of the weights on the GPU")
             options = SolveOptions(time_limit_s=model.time_limit_s)
             # What fits a smaller memory fits a larger one.
-            ours = solve_workload(workload, options, starts=starts)
-            starts = [_sites(workload, ours)]
+            ours = solve_workload(workload, options, earlier=ours)
             yield {"name": name, "share": share, **_row(workload, ours)}
 
 
@@ -123,14 +122,6 @@ def _limited(workload: Workload, gpu_bytes: int) -> Workload:
         for entry in workload.entries
     )
     return replace(workload, entries=entries)
-
-
-def _sites(workload: Workload, result: WorkloadResult) -> Sites:
-    """The memory of each task of each entry."""
-    return tuple(
-        entry.device_memory[list(placed.plan.placement(len(entry.problem.graph.tasks)))]
-        for entry, placed in zip(workload.entries, result.entries, strict=True)
-    )
 
 
 def _row(workload: Workload, ours: WorkloadResult) -> dict[str, object]:

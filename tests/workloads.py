@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 from hypothesis import strategies as st
 
+from heteroplace.model.cluster import Device
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.core_arrays import IMPOSSIBLE
 from heteroplace.solve.problem import Problem
@@ -19,9 +20,13 @@ from tests.corpus import corpus
 from tests.instances import given_costs, gpus
 
 
-def workloads(max_tasks: int = 4) -> st.SearchStrategy[Workload]:
-    """Entries of one model on two devices with a memory each; some are too small for it."""
-    return _cases(max_tasks).map(_anew)
+def workloads(max_tasks: int = 4, *, has_host: bool = False) -> st.SearchStrategy[Workload]:
+    """Entries of one model on two devices with a memory each; some are too small for it.
+
+    `has_host`: the first memory is that of the host, with a second device, and has the inputs and
+    outputs of the model. Tasks have workspaces.
+    """
+    return _cases(max_tasks, has_host).map(_anew)
 
 
 def _anew(workload: Workload) -> Workload:
@@ -31,8 +36,7 @@ def _anew(workload: Workload) -> Workload:
 
 
 @corpus
-def _cases(random: Random, max_tasks: int) -> Workload:
-    """Entries of one model on two devices with a memory each; some are too small for it."""
+def _cases(random: Random, max_tasks: int, has_host: bool) -> Workload:
     num_tasks = random.randint(1, max_tasks)
     sizes = [random.randint(0, 20) for _ in range(num_tasks)]
     edges = [(src, dst) for dst in range(num_tasks) for src in range(dst) if random.random() < 0.6]
@@ -41,20 +45,31 @@ def _cases(random: Random, max_tasks: int) -> Workload:
     if tied:
         sizes[-1] = sizes[0]
     capacity = random.randint(10, 60)
-    cluster = gpus({(0, 1): 1, (1, 0): 1}, 2, capacity)
+    cluster = gpus({(0, 1): 1, (1, 0): 1}, 2, capacity, 0 if has_host else None)
+    if has_host:
+        second = Device("gpu2", "cuda", "", 2, 0)
+        cluster = replace(cluster, devices=(*cluster.devices, second))
     entries = []
     for index in range(random.randint(1, 3)):
         builder = TaskGraphBuilder(f"entry{index}")
+        if has_host:
+            builder.add_input("x", num_bytes=random.randint(0, 3))
         for task in range(num_tasks):
             reads = [f"t{src}.0" for src, dst in edges if dst == task]
             own = random.randint(0, 2)
-            builder.add_task(Task(f"t{task}", "op", weight_bytes=sizes[task] + own), reads)
+            record = Task(f"t{task}", "op", weight_bytes=sizes[task] + own)
+            if has_host:
+                record = replace(record, workspace_bytes=random.randint(0, 4))
+                reads += ["x"] if task == 0 else []
+            builder.add_task(record, reads)
             builder.add_tensor(f"t{task}", num_bytes=random.randint(0, 3))
         graph = builder.finalize([f"t{num_tasks - 1}.0"])
         run_ns = {
             f"t{task}": [random.randint(1, 30), random.choice([None, *range(1, 30)])]
             for task in range(num_tasks)
         }
+        if has_host:
+            run_ns = {name: [*own, random.choice([None, 5])] for name, own in run_ns.items()}
         weights = tuple(
             ((names[int(task.name[1:])], sizes[int(task.name[1:])]),) for task in graph.tasks
         )

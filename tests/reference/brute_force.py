@@ -23,7 +23,7 @@ def optimal_makespan(
     best: int | None = None
     devices = range(len(cluster.devices))
     for placement in itertools.product(devices, repeat=len(graph.tasks)):
-        copies = _copies(graph, cluster, costs, placement)
+        copies = needed_copies(graph, cluster, costs, placement)
         if copies is None or (is_static and not fits(graph, cluster, placement)):
             continue
         found = _best_order(graph, cluster, costs, placement, copies, best)
@@ -32,7 +32,7 @@ def optimal_makespan(
     return best
 
 
-def _copies(
+def needed_copies(
     graph: TaskGraph, cluster: Cluster, costs: CostTable, placement: tuple[int, ...]
 ) -> list[tuple[int, int, int]] | None:
     """(tensor, src, dst) of every copy the placement needs; None if it is not allowed."""
@@ -45,7 +45,7 @@ def _copies(
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """A run or a copy of a placement."""
 
     duration: int
@@ -55,15 +55,15 @@ class _Job:
     step: Step
 
 
-def _jobs(
+def jobs_of(
     graph: TaskGraph,
     cluster: Cluster,
     costs: CostTable,
     placement: tuple[int, ...],
     copies: list[tuple[int, int, int]],
-) -> list[_Job]:
+) -> list[Job]:
     """All runs and copies, what is needed before what needs it."""
-    jobs: list[_Job] = []
+    jobs: list[Job] = []
     run_of: dict[int, int] = {}
     copy_of: dict[tuple[int, int], int] = {}
 
@@ -76,7 +76,7 @@ def _jobs(
             needs = () if producer is None else (run_of[producer],)
             copy_of[tensor, dst] = len(jobs)
             resources = frozenset(route_resources(cluster, route))
-            jobs.append(_Job(time_ns, resources, needs, Copy(tensor, src, dst, route)))
+            jobs.append(Job(time_ns, resources, needs, Copy(tensor, src, dst, route)))
 
     add_copies(None)
     for task, device_id in enumerate(placement):
@@ -92,13 +92,13 @@ def _jobs(
         assert run_ns is not None
         run_of[task] = len(jobs)
         step = Run(task, device_id)
-        jobs.append(_Job(run_ns, frozenset(device.units), tuple(needs), step))
+        jobs.append(Job(run_ns, frozenset(device.units), tuple(needs), step))
         add_copies(task)
     return jobs
 
 
 def _fits_by_lifetime(
-    graph: TaskGraph, cluster: Cluster, jobs: list[_Job], done: dict[int, int]
+    graph: TaskGraph, cluster: Cluster, jobs: list[Job], done: dict[int, int]
 ) -> bool:
     """Whether the jobs, in the order in which they are done, fit the memories."""
     plan = Plan("", "", tuple(jobs[index].step for index in done), "brute force")
@@ -120,7 +120,7 @@ def _best_order(
     Orders whose starts go back in time are left out: sorting a best schedule by start, and moving
     its steps to the left again, ends at one that is as good and in order. Prunes at `limit`.
     """
-    jobs = _jobs(graph, cluster, costs, placement, copies)
+    jobs = jobs_of(graph, cluster, costs, placement, copies)
     after = [0] * len(jobs)
     for index in range(len(jobs) - 1, -1, -1):
         for need in jobs[index].needs:

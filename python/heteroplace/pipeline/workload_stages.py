@@ -18,6 +18,7 @@ from tvm import relay
 from heteroplace.errors import SolverError
 from heteroplace.measure.cost_models import CostOptions
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.plan import Plan
 from heteroplace.model.workload_solution import WorkloadSolution
 from heteroplace.pipeline.place_stages import (
     PlacedModule,
@@ -39,7 +40,6 @@ from heteroplace.relay.tasks.network import Network
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.workload.solve_workload import solve_workload
 from heteroplace.solve.workload.workload import Entry, Weights, Workload
-from heteroplace.solve.workload.workload_plans import PlacedEntry
 from heteroplace.stage_log import StageLog
 
 _SOLVE = "solve"
@@ -135,7 +135,7 @@ def _solved(
         figures |= {"predicted_ns": result.objective_ns, "bound_ns": result.bound_ns}
     states = {}
     for placed in result.entries:
-        state = _with_plan(costed[placed.name], placed)
+        state = _with_plan(costed[placed.name], placed.plan)
         states[placed.name] = outcome(run_stages(stages[number:], state, state.request.log))
     return states, SolvedWorkload(workload, result, request.limits, request.options.solver)
 
@@ -146,18 +146,12 @@ def _stages() -> tuple[tuple[Stage[PlaceState], ...], int]:
     return stages, [stage.name for stage in stages].index(_SOLVE)
 
 
-def _with_plan(state: PlaceState, placed: PlacedEntry) -> PlaceState:
-    """The state with the plan of its entry; of a network with routers, whose plan is yet to be
-    guarded, with the devices of that plan alone."""
+def _with_plan(state: PlaceState, plan: Plan) -> PlaceState:
+    """The state with the plan of its entry, which has its guards if the network has routers."""
     costed = state.known_costed
-    if not costed.graph.routers:
-        return replace(state, entry_plan=placed.plan)
-    tasks = tuple(
-        replace(task, devices=devices)
-        for task, devices in zip(costed.graph.tasks, placed.devices, strict=True)
-    )
-    compiled = costed.compiled.with_graph(replace(costed.graph, tasks=tasks))
-    return replace(state, costed=replace(costed, compiled=compiled))
+    if costed.graph.routers:
+        plan = load_plugin("routers", "guarded-plan")(costed.graph, costed.cluster, plan)
+    return replace(state, entry_plan=plan)
 
 
 def _check(name: str, state: PlaceState, limits: SolveOptions) -> None:

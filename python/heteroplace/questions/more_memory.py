@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ClusterError, SolverError
 from heteroplace.model.answers import MoreMemory
@@ -72,13 +70,10 @@ def more_memory(
     if time_limit is not None:
         options = replace(options, time_limit_s=time_limit)
     resized = _resized(workload, index, was + change)
-    starts = [tuple(_sites(workload, before))]
-    after = solve_workload(resized, options, solver=solved.solver, starts=starts)
+    after = solve_workload(resized, options, solver=solved.solver, earlier=before)
     bound_ns = after.bound_ns
     if change < 0:  # what fits the smaller memory fits the larger one, and takes as long there
         bound_ns = max(bound_ns, before.bound_ns)
-    elif after.objective_ns > before.objective_ns:  # the placement as it is still fits
-        after = before
     names = [each.name for each in workload.cluster.memories]
     return MoreMemory(
         names[index],
@@ -131,12 +126,3 @@ def _resized(workload: Workload, index: int, num_bytes: int) -> Workload:
         cluster = replace(problem.cluster, memories=tuple(memories))
         entries.append(replace(entry, problem=Problem(problem.graph, cluster, problem.costs)))
     return replace(workload, entries=tuple(entries))
-
-
-def _sites(workload: Workload, result: WorkloadResult) -> list[np.ndarray]:
-    """For each entry the memory of each task, as it was placed."""
-    sites = []
-    for entry, placed in zip(workload.entries, result.entries, strict=True):
-        devices = placed.plan.placement(len(entry.problem.graph.tasks))
-        sites.append(entry.device_memory[np.array(devices, dtype=np.int64)])
-    return sites

@@ -37,23 +37,31 @@ class LoadRow:
 def load_rows(graph: TaskGraph) -> Iterator[LoadRow]:
     """Yield the rows of a graph, those of each task together. O(tasks^3 / 64)."""
     count = len(graph.tasks)
-    before = _closure(graph.predecessors, range(count))
-    after = _closure(graph.successors, range(count - 1, -1, -1))
+    before = reach_sets(graph.predecessors, range(count))
+    after = reach_sets(graph.successors, range(count - 1, -1, -1))
     for task in range(count):
         if before[task]:
-            yield LoadRow(None, task, _members(before[task]))
+            yield LoadRow(None, task, members(before[task]))
         if after[task]:
-            yield LoadRow(task, None, _members(after[task]))
+            yield LoadRow(task, None, members(after[task]))
         if count > MAX_ROW_TASKS:
             continue
-        for other in _members(before[task]):
+        for other in members(before[task]):
             between = before[task] & after[other]
             if between.bit_count() >= _MIN_BETWEEN:
-                yield LoadRow(other, task, _members(between))
+                yield LoadRow(other, task, members(between))
 
 
-def _closure(neighbours: tuple[tuple[int, ...], ...], order: range) -> list[int]:
-    """For each task the set of those that it reaches, as bits."""
+def reach_sets(neighbours: tuple[tuple[int, ...], ...], order: range) -> list[int]:
+    """Return for each task the set of those that it reaches, as bits.
+
+    Parameters
+    ----------
+    neighbours
+        [num_tasks]: those that it reaches in one step.
+    order
+        All tasks, each behind its neighbours.
+    """
     reach = [0] * len(neighbours)
     for task in order:
         for other in neighbours[task]:
@@ -61,5 +69,6 @@ def _closure(neighbours: tuple[tuple[int, ...], ...], order: range) -> list[int]
     return reach
 
 
-def _members(bits: int) -> tuple[int, ...]:
+def members(bits: int) -> tuple[int, ...]:
+    """Return the tasks of a set that is given as bits, ascending."""
     return tuple(task for task in range(bits.bit_length()) if bits >> task & 1)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.plan import Plan
 from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.core_problem import NativeProblem
 from heteroplace.solve.problem import Problem
@@ -52,6 +53,15 @@ class Entry:
         """[num_devices]: their memories."""
         devices = self.problem.cluster.devices
         return np.array([device.memory for device in devices], dtype=np.int64)
+
+    def placement(self, plan: Plan) -> IntArray:
+        """Return the device of each task in a plan of the entry, [num_tasks]."""
+        return np.array(plan.placement(len(self.problem.graph.tasks)), dtype=np.int64)
+
+    def memories(self, plan: Plan) -> IntArray:
+        """Return the memory of each task in a plan of the entry, [num_tasks]."""
+        memories: IntArray = self.device_memory[self.placement(plan)]
+        return memories
 
     @cached_property
     def own_bytes(self) -> IntArray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
-from heteroplace.model.plan import Plan, Step
+from heteroplace.model.plan import Step
 from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import evaluate_order
@@ -16,6 +16,7 @@ from heteroplace.native.simulate import native_plan_of, simulate_steps
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.solvers import get_solver
+from heteroplace.solve.workload.placed_entry import PlacedEntry
 from heteroplace.solve.workload.workload_search import Sites, tensor_bytes, whole_placements
 from heteroplace.solve.workload.workload_state import WorkloadTimes, value_bytes
 
@@ -30,20 +31,6 @@ class LeadingPlan:
     entry: int
     steps: tuple[Step, ...]
     sites: Sites
-
-
-@dataclass(frozen=True)
-class PlacedEntry:
-    """The plan of one entry."""
-
-    name: str
-    calls: int
-    plan: Plan
-    objective_ns: int
-    """Its makespan by the simulator."""
-    devices: tuple[tuple[str, ...], ...]
-    """[num_tasks]: names of the devices that each task was left: of one with weights or state those
-    in the memory that was chosen for these."""
 
 
 def leading_plans(
@@ -75,8 +62,7 @@ def leading_plans(
         except (InfeasibleError, SolverLimitError):
             continue  # Other starts may fit: they share weights, and tensors need not lie there.
         entry = times.entries[index].entry
-        devices = np.array(result.plan.placement(len(entry.problem.graph.tasks)), dtype=np.int64)
-        sites = _following(times, index, entry.device_memory[devices])
+        sites = _following(times, index, entry.memories(result.plan))
         plans.append(LeadingPlan(index, result.plan.steps, sites))
     return plans
 
@@ -108,8 +94,8 @@ def plan_entries(
     solver: str,
     deadline: Deadline,
     leads: Sequence[LeadingPlan] = (),
-) -> tuple[tuple[PlacedEntry, ...], IntArray]:
-    """Return plans of the entries, and what their tensors take in each memory, in bytes.
+) -> tuple[PlacedEntry, ...]:
+    """Return plans of the entries.
 
     Weights stay in the memories of `sites`. Tasks without weights may be elsewhere.
     """
@@ -126,7 +112,7 @@ def plan_entries(
         limits = replace(options, time_limit_s=seconds)
         entry, held[index] = _plan_entry(times, index, own, room, limits, solver, known_plans)
         entries.append(entry)
-    return tuple(entries), np.sum(held, axis=0)
+    return tuple(entries)
 
 
 def _plan_entry(
@@ -167,8 +153,7 @@ def _plan_entry(
         cluster_digest=entry.problem.cluster.digest(),
     )
     held = value_bytes(entry, best, best.devices(len(sites)))
-    names = tuple(task.devices or () for task in restricted.graph.tasks)
-    return PlacedEntry(entry.name, entry.calls, chosen, best.makespan_ns, names), held
+    return PlacedEntry(entry.name, entry.calls, chosen, best.makespan_ns), held
 
 
 def _fits(

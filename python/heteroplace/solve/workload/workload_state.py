@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
+from heteroplace.model.plan import Plan
 from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.core_problem import NativePlan
 from heteroplace.native.list import critical_path_order, evaluate_order
-from heteroplace.native.simulate import simulate_plan
+from heteroplace.native.simulate import StepTimes, simulate_plan, simulate_steps
 from heteroplace.solve.workload.workload import BoolArray, Entry, Workload, site_devices
 
 _MAX_REMEMBERED = 200_000
@@ -85,7 +86,15 @@ class EntryTimes:
 
 def value_bytes(entry: Entry, plan: NativePlan, placement: IntArray) -> IntArray:
     """Return what a plan holds in each memory beside weights, in bytes."""
-    times = simulate_plan(entry.roomy, plan)
+    return _beside_weights(entry, simulate_plan(entry.roomy, plan), placement)
+
+
+def held_bytes(entry: Entry, plan: Plan) -> IntArray:
+    """Return what a plan with steps holds in each memory beside weights, in bytes."""
+    return _beside_weights(entry, simulate_steps(entry.roomy, plan.steps), entry.placement(plan))
+
+
+def _beside_weights(entry: Entry, times: StepTimes, placement: IntArray) -> IntArray:
     weights = np.zeros(len(entry.problem.cluster.memories), dtype=np.int64)
     np.add.at(weights, entry.device_memory[placement], entry.roomy.weight_bytes)
     values: IntArray = np.array(times.peak_bytes, dtype=np.int64) - weights
@@ -105,16 +114,29 @@ class WorkloadTimes:
         Each entry must also fit alone, with the weights of each task counted for itself: that is
         the rule by which its plan is checked.
         """
-        room = self.workload.memory_bytes
-        objective, excess, values = 0, 0, np.zeros(len(room), dtype=np.int64)
+        objective, held = 0, []
         for times, own in zip(self.entries, sites, strict=True):
-            makespan, held = times.time(own)
+            makespan, values = times.time(own)
             objective += times.entry.calls * makespan
-            values += held
-            excess += int(np.maximum(times.task_bytes(own) + held - room, 0).sum())
+            held.append(values)
+        return WorkloadValue(objective, self.excess(sites, held))
+
+    def excess(self, sites: Sequence[IntArray], held: Sequence[IntArray]) -> int:
+        """Return what memories lack, and what state takes in more than one of them, in bytes.
+
+        Parameters
+        ----------
+        sites
+            For each entry the memory of each task.
+        held
+            For each entry and memory what tensors and workspaces take.
+        """
+        room = self.workload.memory_bytes
+        lack = 0
+        for times, own, values in zip(self.entries, sites, held, strict=True):
+            lack += int(np.maximum(times.task_bytes(own) + values - room, 0).sum())
         weights, twice = self.weights(sites)
-        excess += int(np.maximum(weights + values - room, 0).sum())
-        return WorkloadValue(objective, excess + twice)
+        return lack + int(np.maximum(weights + sum(held) - room, 0).sum()) + twice
 
     def weights(self, sites: Sequence[IntArray]) -> tuple[IntArray, int]:
         """See `Workload.weight_use`."""
