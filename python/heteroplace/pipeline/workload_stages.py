@@ -1,7 +1,8 @@
 """The modules of several entries of one model -> placements of all of them, made together.
 
 The stages run for each entry up to its costs. Then all entries are placed at once, and the other
-stages run for each entry with its plan.
+stages run for each entry with its plan. Where all devices share one memory, each entry is placed by
+itself, as nothing but the size of the memory connects them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.errors import SolverError
+from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.measure.cost_models import CostOptions
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.model.plan import Plan
+from heteroplace.model.units import format_bytes
 from heteroplace.model.workload_solution import WorkloadSolution
 from heteroplace.pipeline.place_stages import (
     PlacedModule,
@@ -84,19 +87,18 @@ def place_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> Work
     HeteroPlaceError
         See `pipeline.place`.
     """
-    states, solved = _solved(modules, cluster)
-    return _solution(states, solved)
+    return _solved(modules, cluster)[1]
 
 
 @default_opt_level()
 def annotate_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> PlacedWorkload:
     """Place all entries together, and annotate their modules; arguments as of `place_workload`."""
-    states, solved = _solved(modules, cluster)
+    states, solution = _solved(modules, cluster)
     placed = {
         name: annotated_module(modules[name].mod, state, requested_keywords(modules[name].keywords))
         for name, state in states.items()
     }
-    return PlacedWorkload(placed, _solution(states, solved))
+    return PlacedWorkload(placed, solution)
 
 
 @default_opt_level()
@@ -121,10 +123,26 @@ def _costed(modules: Mapping[str, EntryModule], cluster: Cluster) -> dict[str, P
 
 def _solved(
     modules: Mapping[str, EntryModule], cluster: Cluster
-) -> tuple[dict[str, PlaceState], SolvedWorkload]:
-    """The last state of each entry, and what was solved for all of them."""
+) -> tuple[dict[str, PlaceState], WorkloadSolution]:
+    """The last state of each entry, and the solution of all of them."""
     stages, number = _stages()
     costed = _costed(modules, cluster)
+    first = next(iter(costed.values()))
+    has_one_memory = len({device.memory for device in first.cluster.devices}) == 1
+    solved = None if has_one_memory else _solve(modules, costed)
+    states = {}
+    for name, state in costed.items():
+        if solved is not None:
+            (plan,) = (each.plan for each in solved.result.entries if each.name == name)
+            state = _with_plan(state, plan)
+        states[name] = outcome(run_stages(stages[number:], state, state.request.log))
+    if solved is not None:
+        return states, _solution(states, solved)
+    return states, _solution_in_one_memory(_workload(modules, costed), states)
+
+
+def _solve(modules: Mapping[str, EntryModule], costed: Mapping[str, PlaceState]) -> SolvedWorkload:
+    """Place all entries at once."""
     request = next(iter(costed.values())).request
     with (
         request.log.timed("workload", "Find where weights of all entries lie, and plans."),
@@ -133,11 +151,7 @@ def _solved(
         workload = _workload(modules, costed)
         result = solve_workload(workload, request.limits, solver=request.options.solver)
         figures |= {"predicted_ns": result.objective_ns, "bound_ns": result.bound_ns}
-    states = {}
-    for placed in result.entries:
-        state = _with_plan(costed[placed.name], placed.plan)
-        states[placed.name] = outcome(run_stages(stages[number:], state, state.request.log))
-    return states, SolvedWorkload(workload, result, request.limits, request.options.solver)
+    return SolvedWorkload(workload, result, request.limits, request.options.solver)
 
 
 def _stages() -> tuple[tuple[Stage[PlaceState], ...], int]:
@@ -230,4 +244,37 @@ def _solution(states: Mapping[str, PlaceState], solved: SolvedWorkload) -> Workl
         dict(zip(memories, result.weight_bytes, strict=True)),
         dict(zip(memories, result.value_bytes, strict=True)),
         solved,
+    )
+
+
+def _solution_in_one_memory(
+    workload: Workload, states: Mapping[str, PlaceState]
+) -> WorkloadSolution:
+    """Of entries that were placed one by one: in one memory only its size connects them.
+
+    Raises
+    ------
+    InfeasibleError
+        The memory is too small for all of them together.
+    """
+    solutions = {name: state.known_solution for name, state in states.items()}
+    calls = {entry.name: entry.calls for entry in workload.entries}
+    memory = workload.cluster.devices[0].memory
+    values = 0
+    for each in solutions.values():
+        use = plan_memory_use(each.graph, each.cluster, each.plan)[memory]
+        values += use - sum(task.weight_bytes for task in each.graph.tasks)
+    weights, room = workload.all_weight_bytes, workload.cluster.memories[memory]
+    if weights + values > room.bytes:
+        raise InfeasibleError(
+            f"memory {room.name!r} has {format_bytes(room.bytes)}; all entries together take "
+            f"{format_bytes(weights)} of weights and state, each once, and {format_bytes(values)} "
+            f"of tensors. Give it more room, or place fewer entries"
+        )
+    return WorkloadSolution(
+        solutions,
+        calls,
+        sum(calls[name] * each.bound_ns for name, each in solutions.items()),
+        {room.name: weights},
+        {room.name: values},
     )

@@ -54,8 +54,8 @@ def more_memory(
     solved = solution.solved
     if not isinstance(solved, SolvedWorkload):
         raise SolverError(
-            "this workload has lost what it was solved from; call place_workload, and ask what it "
-            "returns"
+            "this workload lies in one memory, or has lost what it was solved from; place it over "
+            "several memories by place_workload, and ask what that returns"
         )
     workload, before = solved.workload, solved.result
     index = _memory_index(workload.cluster, memory)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ortools.sat.python import cp_model
 
+from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.bounds.quick import any_plan_bound
@@ -19,13 +20,16 @@ from heteroplace.solve.exact.cpsat_engine import proven_ns, solve_model
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.schedule import steps_of_schedule
 from heteroplace.solve.problem import SolveOptions
-from heteroplace.solve.workload.placed_entry import PlacedEntry, WorkloadEnd, total_ns
+from heteroplace.solve.workload.placed_entry import (
+    PlacedEntry,
+    WorkloadEnd,
+    fit_together,
+    total_ns,
+)
 from heteroplace.solve.workload.workload import Entry, Workload
 from heteroplace.solve.workload.workload_model import WorkloadModel
-from heteroplace.solve.workload.workload_state import WorkloadTimes, held_bytes
+from heteroplace.solve.workload.workload_state import WorkloadTimes
 
-_MAX_NS = 2**60
-"""Longer sums of times are not in the integers of CP-SAT."""
 _FIRST_SHARE = 0.75
 """Of the time, for what proves bounds: its plans seldom lack memory."""
 
@@ -46,10 +50,6 @@ def prove_workload(
     bound_ns
         What is proven already.
     """
-    longest_ns = bound_ns if best is None else total_ns(best)
-    if longest_ns > _MAX_NS:
-        why = f"cpsat cannot hold the workload: its calls take {longest_ns} ns together"
-        return WorkloadEnd(best, bound_ns, note=why)
     rules = _memory_rules(times.workload)
     if options.iterations is not None:
         options = replace(options, iterations=options.iterations // len(rules))
@@ -61,6 +61,8 @@ def prove_workload(
             solver, status, was_interrupted = solve_model(model.model, options, until)
         except TimeUpError:
             continue
+        except SolverError as err:
+            return WorkloadEnd(best, bound_ns, note=str(err))
         except KeyboardInterrupt:  # While the model was made.
             break
         if status == cp_model.MODEL_INVALID:
@@ -73,10 +75,10 @@ def prove_workload(
         if index == 0:
             bound_ns = proven_ns(solver, bound_ns, model.horizon_ns)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            placed = _placed(times.workload, model, solver)
-            if _fits(times, placed):
-                is_better = best is None or total_ns(placed) < total_ns(best)
-                best = placed if is_better else best
+            entries = _placed(times.workload, model, solver)
+            if fit_together(times, entries):
+                is_better = best is None or total_ns(entries) < total_ns(best)
+                best = entries if is_better else best
                 break
         if was_interrupted or (best is not None and total_ns(best) <= bound_ns):
             break
@@ -135,10 +137,3 @@ def _placed_entry(entry: Entry, steps: tuple[Step, ...]) -> PlacedEntry:
     plan = entry.problem.native.plan(steps, "workload cpsat")
     makespan = simulate_steps(entry.roomy, steps).makespan_ns
     return PlacedEntry(entry.name, entry.calls, plan, makespan)
-
-
-def _fits(times: WorkloadTimes, placed: tuple[PlacedEntry, ...]) -> bool:
-    """Whether memory holds all plans, by the rule of `WorkloadTimes.value`."""
-    pairs = list(zip(times.workload.entries, placed, strict=True))
-    sites = [entry.memories(each.plan) for entry, each in pairs]
-    return times.excess(sites, [held_bytes(entry, each.plan) for entry, each in pairs]) == 0

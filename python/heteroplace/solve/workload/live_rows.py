@@ -45,7 +45,7 @@ def live_rows(graph: TaskGraph, cluster: Cluster, memory: int) -> Iterator[LiveR
     # Without a host model inputs are everywhere and charged nowhere.
     is_inside = cluster.host in (None, memory)
     is_free = [tensor.producer is None and is_inside for tensor in graph.tensors]
-    kept = set(graph.outputs) if is_inside else set()
+    staying = set(graph.outputs) if is_inside else set()
     before = reach_sets(graph.predecessors, range(count))
     after = reach_sets(graph.successors, range(count - 1, -1, -1))
     for task in range(count):
@@ -55,8 +55,8 @@ def live_rows(graph: TaskGraph, cluster: Cluster, memory: int) -> Iterator[LiveR
             for tensor in set(graph.task_outputs[maker]) - own:
                 value = graph.tensors[tensor]
                 readers = tuple(each for each in value.consumers if after[task] >> each & 1)
-                if value.bytes and (readers or tensor in kept):
-                    readers = () if tensor in kept else readers
+                if value.bytes and (readers or tensor in staying):
+                    readers = () if tensor in staying else readers
                     passing.append(Passing(value.bytes, maker, readers))
         num_bytes = sum(graph.tensors[tensor].bytes for tensor in own if not is_free[tensor])
         if num_bytes or passing:

@@ -50,11 +50,11 @@ class LiveTensors:
         if passing not in self._passing:
             model = self._graph.model
             literal = model.new_bool_var(f"passing{len(self._passing)}")
-            made = self._runs_here(passing.producer)
+            is_made = self._runs_here(passing.producer)
             if not passing.readers:
-                model.add(literal >= made)
+                model.add(literal >= is_made)
             for task in passing.readers:
-                model.add(literal >= made + self._runs_here(task) - 1)
+                model.add(literal >= is_made + self._runs_here(task) - 1)
             self._passing[passing] = literal
         return self._passing[passing]
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heteroplace.model.plan import Plan
+from heteroplace.native.core_arrays import IntArray
+from heteroplace.solve.workload.workload import Workload
+from heteroplace.solve.workload.workload_state import WorkloadTimes, held_bytes
 
 
 @dataclass(frozen=True)
@@ -36,3 +39,16 @@ class WorkloadEnd:
     """It is proven that no placement fits."""
     note: str = ""
     """Why the exact solver gave up, if it did."""
+
+
+def sites_of(workload: Workload, entries: Sequence[PlacedEntry]) -> tuple[IntArray, ...]:
+    """Return for each entry the memory of each task."""
+    pairs = zip(workload.entries, entries, strict=True)
+    return tuple(entry.memories(each.plan) for entry, each in pairs)
+
+
+def fit_together(times: WorkloadTimes, entries: Sequence[PlacedEntry]) -> bool:
+    """Say whether memory holds all plans, by the rule of `WorkloadTimes.value`."""
+    pairs = zip(times.workload.entries, entries, strict=True)
+    held = [held_bytes(entry, each.plan) for entry, each in pairs]
+    return times.excess(sites_of(times.workload, entries), held) == 0

@@ -14,13 +14,18 @@ from heteroplace.solve.bounds.quick import any_plan_bound
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import check_possible
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, SolveOptions
-from heteroplace.solve.workload.placed_entry import PlacedEntry, WorkloadEnd, total_ns
+from heteroplace.solve.workload.placed_entry import (
+    PlacedEntry,
+    WorkloadEnd,
+    fit_together,
+    sites_of,
+    total_ns,
+)
 from heteroplace.solve.workload.workload import Workload
 from heteroplace.solve.workload.workload_bound import WorkloadBound, workload_bound
 from heteroplace.solve.workload.workload_plans import LeadingPlan, leading_plans, plan_entries
 from heteroplace.solve.workload.workload_search import (
     Placed,
-    Sites,
     WorkloadSearch,
     all_placements,
     best_of_starts,
@@ -30,7 +35,7 @@ from heteroplace.solve.workload.workload_state import WorkloadTimes, held_bytes
 
 _BOUND_SHARE, _LEADS_SHARE, _SEARCH_SHARE = 0.15, 0.4, 0.5
 """Of the time that is left then; the rest is for the plans of the entries."""
-_EXACT_SHARE = 0.5
+_EXACT_SHARE = 0.7
 """Of that rest, for the exact solver of small workloads."""
 _PROVE = "heteroplace.solve.workload.exact_workload:prove_workload"
 _PROVERS = ("auto", "cpsat")
@@ -109,7 +114,7 @@ def solve_workload(
         share = 1 - _EXACT_SHARE if is_small else 1.0
         until = deadline.part(share, options.iterations)
         end = replace(end, entries=plan_entries(times, placed.sites, options, solver, until, leads))
-    if earlier is not None and _fits(times, earlier.entries):
+    if earlier is not None and fit_together(times, earlier.entries):
         plans = [each for each in (end.entries, earlier.entries) if each is not None]
         end = replace(end, entries=min(plans, key=total_ns))
     is_open = end.entries is None or total_ns(end.entries) > end.bound_ns
@@ -137,24 +142,12 @@ def _searched(
     leads = leading_plans(times, options, solver, until)
     starts = [*splits(times), *bound.samples, *(lead.sites for lead in leads)]
     if earlier is not None:
-        starts.append(_sites(times.workload, earlier.entries))
+        starts.append(sites_of(times.workload, earlier.entries))
     placed = best_of_starts(times, starts)
     penalty = _PENALTY * max(max(bound.prices), _least_price(times, placed))
     search = WorkloadSearch(times, placed, options.seed, penalty)
     until = deadline.part(_SEARCH_SHARE, options.iterations)
     return search.run(until, options.iterations), leads
-
-
-def _sites(workload: Workload, entries: tuple[PlacedEntry, ...]) -> Sites:
-    """The memories of all tasks."""
-    pairs = zip(workload.entries, entries, strict=True)
-    return tuple(entry.memories(each.plan) for entry, each in pairs)
-
-
-def _fits(times: WorkloadTimes, entries: tuple[PlacedEntry, ...]) -> bool:
-    pairs = zip(times.workload.entries, entries, strict=True)
-    held = [held_bytes(entry, each.plan) for entry, each in pairs]
-    return times.excess(_sites(times.workload, entries), held) == 0
 
 
 def _is_provable(workload: Workload, solver: str) -> bool:

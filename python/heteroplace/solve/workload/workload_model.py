@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from ortools.sat.python import cp_model
 
+from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.cpsat_model import Term, total
@@ -23,6 +24,9 @@ from heteroplace.solve.workload.workload import Workload
 
 _User = tuple[int, tuple[int, ...]]
 """An entry, and the choices of one of its tasks that read a weight in a memory."""
+
+_MAX_NS = 2**61
+"""CP-SAT's sums are numbers of 64 bits with a sign."""
 
 
 class WorkloadModel:
@@ -49,6 +53,8 @@ class WorkloadModel:
 
         Raises
         ------
+        SolverError
+            All calls may take too long for CP-SAT.
         TimeUpError
             The deadline came first.
         """
@@ -63,6 +69,11 @@ class WorkloadModel:
         horizons = self._horizons(schedules)
         self.horizon_ns = self._sum(horizons)
         """No objective is longer."""
+        if self.horizon_ns > _MAX_NS:
+            raise SolverError(
+                f"cpsat cannot hold the workload: all calls may take {self.horizon_ns} ns, and at "
+                f"most {_MAX_NS} are possible; give fewer calls in proportion"
+            )
         self._graphs = [
             GraphModel(formulation, horizon, deadline, self.model)
             for formulation, horizon in zip(formulations, horizons, strict=True)
