@@ -10,6 +10,7 @@ task loses on its slowest device, so that tasks of one weight agree where it sho
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,12 +20,14 @@ from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.core_bounds import lagrangian_bound
 from heteroplace.native.core_problem import NativeProblem
 from heteroplace.solve.deadline import Deadline
-from heteroplace.solve.workload.workload_search import Sites
+from heteroplace.solve.workload.workload_search import Sites, whole_placements
 from heteroplace.solve.workload.workload_state import WorkloadTimes
 
 _ITERATIONS = 120
 """Subgradient steps for each module of an entry."""
-_DOUBLINGS, _HALVINGS, _ROUNDS = 60, 24, 3
+_STEPS, _ROUNDS = 32, 3
+_CLOSE = 1.001
+"""Prices that differ by less than this factor are alike."""
 _MAX_PRICE = 1e6
 """ns per byte: beyond it nothing is placed by price."""
 
@@ -111,6 +114,48 @@ class WorkloadPrices:
         return total, tuple(sites)
 
 
+@dataclass
+class _Price:
+    value: float
+    """ns per byte."""
+    is_low: bool = False
+    """Whether more would lie in the memory at this price than it has."""
+
+
+class _Bisection:
+    """Prices that come ever closer to the one at which a memory is just full."""
+
+    def __init__(self, usual: float) -> None:
+        self._usual = usual
+
+    def prices(self) -> Iterator[_Price]:
+        """Yield prices, beginning with none; the caller says of each whether it is too low."""
+        low, high = 0.0, math.inf
+        value = 0.0
+        for _ in range(_STEPS):
+            price = _Price(value)
+            yield price
+            if price.is_low:
+                low = value
+            elif value == 0:
+                return
+            else:
+                high = value
+            if math.isinf(high):
+                value = max(self._usual, 2 * low)
+            else:
+                value = math.sqrt(low * high) if low else high / 4
+            if high < _CLOSE * low or value > _MAX_PRICE:
+                return
+
+
+def _usual_price(times: WorkloadTimes) -> float:
+    """What a byte gains on average between the slowest memory and the fastest."""
+    whole = [times.value(sites).objective_ns for sites in whole_placements(times)]
+    gain = max(whole, default=0) - min(whole, default=0)
+    return max(gain, 1) / max(1, times.workload.all_weight_bytes)
+
+
 def workload_bound(times: WorkloadTimes, deadline: Deadline) -> WorkloadBound:
     """Return the best bound for prices of one memory after the other.
 
@@ -119,36 +164,21 @@ def workload_bound(times: WorkloadTimes, deadline: Deadline) -> WorkloadBound:
     """
     search = WorkloadPrices(times)
     prices = np.zeros(len(times.workload.memory_bytes))
-    best, best_prices = 0.0, prices
+    best, best_prices = 0.0, prices.copy()
     for _ in range(_ROUNDS):
-        before = prices.copy()
+        before = best_prices.copy()
         for memory in range(len(prices)):
-            if deadline.is_over():
-                break
-            low, high = 0.0, math.inf
-            price = prices[memory]
-            for _ in range(_DOUBLINGS + _HALVINGS):
-                prices[memory] = price
+            prices = best_prices.copy()
+            for price in _Bisection(_usual_price(times)).prices():
+                prices[memory] = price.value
                 bound, sites = search.bound(prices)
                 if bound > best:
                     best, best_prices = bound, prices.copy()
                 if sites is None or deadline.is_over():
                     break
                 use, _ = times.weights(_possible(times, sites))
-                if use[memory] > times.workload.memory_bytes[memory]:
-                    low = price
-                elif price == 0:
-                    break
-                else:
-                    high = price
-                if high - low <= 1e-3 * high and math.isfinite(high):
-                    break
-                unit = max(best, 1.0) / max(1, times.workload.memory_bytes[memory])
-                price = max(2 * low, 1e-3 * unit) if math.isinf(high) else (low + high) / 2
-                if price > _MAX_PRICE:
-                    break
-            prices[memory] = best_prices[memory]
-        if np.allclose(before, prices, rtol=1e-2):
+                price.is_low = bool(use[memory] > times.workload.memory_bytes[memory])
+        if np.allclose(before, best_prices, rtol=1e-2):
             break
     bound_ns = max(0, math.floor(best * (1 - 1e-9)))
     samples = tuple(_possible(times, sites) for sites in search.samples.values())
