@@ -87,7 +87,8 @@ def entry_calls(entries: EntrySizes | None, workload: Mapping[str, int] | None) 
         if name not in entries:
             near = did_you_mean(str(name), entries)
             raise FrontendError(
-                f"workload: there is no entry {name!r}{near}; entries are {', '.join(entries)}"
+                f"workload: there is no entry {name!r}{near or '.'} "
+                f"Entries are {', '.join(entries)}"
             )
         check_type(f"workload[{name!r}]", calls, int, "a number of calls", FrontendError)
         if calls < 1:

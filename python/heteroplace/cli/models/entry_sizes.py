@@ -123,7 +123,8 @@ def chosen_entries(arguments: argparse.Namespace) -> dict[str, ChosenEntry]:
         if name not in names:
             near = did_you_mean(name, names)
             raise HeteroPlaceError(
-                f"--workload: there is no entry {name!r}{near}; entries are {', '.join(names)}"
+                f"--workload: there is no entry {name!r}{near or '.'} "
+                f"Entries are {', '.join(names)}"
             )
     missing = [name for name in names if name not in calls]
     if calls and missing:
