@@ -17,7 +17,7 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from zoo import mixtral as zoo_mixtral
 from zoo.mixtral import mixtral, tiny_sizes
 
-pytestmark = [pytest.mark.relay, pytest.mark.costly(30)]
+pytestmark = pytest.mark.relay
 
 SIZES = tiny_sizes()
 ROOM, PROMPT, TOTAL = 24, 8, 13
@@ -58,6 +58,7 @@ def compiled(model: onnx.ModelProto, verify: str) -> hp.Executable:
     )
 
 
+@pytest.mark.costly(30)
 @pytest.mark.parametrize(("is_fused", "verify"), [(True, "off"), (False, "auto")])
 def test_a_session_has_the_logits_of_numpy(
     is_fused: bool, verify: str, expected: np.ndarray
@@ -80,6 +81,7 @@ def apart() -> Cluster:
     return Cluster("apart", memories, devices, links, 0)
 
 
+@pytest.mark.costly(30)
 def test_entries_are_placed_together_over_two_memories(expected: np.ndarray) -> None:
     executable = hp.compile(
         mixtral(SIZES),
@@ -101,6 +103,7 @@ def test_entries_are_placed_together_over_two_memories(expected: np.ndarray) -> 
             np.testing.assert_allclose(logits[0], expected[begin:end], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.costly(30)
 def test_experts_lie_in_two_memories_that_are_too_small_for_all(expected: np.ndarray) -> None:
     executable = hp.compile(
         mixtral(SIZES, length=1, past=ROOM),
@@ -127,6 +130,7 @@ def test_experts_lie_in_two_memories_that_are_too_small_for_all(expected: np.nda
             np.testing.assert_allclose(logits[0, 0], expected[at], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.costly(30)
 def test_onnxruntime_has_the_logits_of_numpy(expected: np.ndarray) -> None:
     past: dict[str, np.ndarray] = {}
     for begin, end in calls():
@@ -143,6 +147,7 @@ def test_onnxruntime_has_the_logits_of_numpy(expected: np.ndarray) -> None:
         past = {name.replace("present", "past_key_values"): outputs[name] for name in outputs}
 
 
+@pytest.mark.costly(30)
 def test_the_logits_of_the_last_row_are_those_of_the_last_token(expected: np.ndarray) -> None:
     model = mixtral(SIZES, length=PROMPT, past=ROOM, has_all_rows=False)
     past = {
@@ -167,6 +172,7 @@ def test_the_full_size_is_what_it_says() -> None:
     assert (round(whole / 1e6), round(of_token / 1e6)) == (214, 82)
 
 
+@pytest.mark.costly(30)
 def test_the_command_writes_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
