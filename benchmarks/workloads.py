@@ -24,11 +24,11 @@ import numpy as np
 import onnx
 
 from benchmarks.row_table import row_table
+from heteroplace.entry_modules import entry_modules
 from heteroplace.files.cluster_file import load_cluster
-from heteroplace.model.cluster import Cluster
-from heteroplace.model_network import GivenSizes, read_network
+from heteroplace.model_network import GivenSizes
 from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
-from heteroplace.pipeline.workload_stages import EntryModule, costed_workload
+from heteroplace.pipeline.workload_stages import costed_workload
 from heteroplace.progress import prefixed
 from heteroplace.solve.problem import SolveOptions
 from heteroplace.solve.workload.solve_workload import WorkloadResult, solve_workload
@@ -43,7 +43,8 @@ _CLUSTER = "cpu-one-gpu"
 _GPU, _RAM = 1, 0
 """Memories of the cluster."""
 _SHARES = tuple(tenth / 10 for tenth in range(1, 11))
-_PROMPT, _CALLS = 64, {"token": 128, "prompt": 8}
+_ROWS = {"token": 1, "prompt": 64}
+_CALLS = {"token": 128, "prompt": 8}
 _CAPACITY = 640
 _TIME_LIMIT_S = 20.0
 _NODE = re.compile(r"([A-Za-z]+)_(\d+)")
@@ -82,7 +83,7 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
         total = whole.all_weight_bytes
         ours: WorkloadResult | None = None
         for share in model.shares:
-            workload = _limited(whole, round(share * total))
+            workload = whole.with_memory(_GPU, round(share * total))
             say(f"{name}: {share:.0%} of the weights on the GPU")
             options = SolveOptions(time_limit_s=model.time_limit_s)
             # What fits a smaller memory fits a larger one.
@@ -95,33 +96,16 @@ def _costed(model: _Model, say: Callable[[str], None]) -> Workload:
     cluster = load_cluster(_CLUSTER)
     sizes = {"batch_size": 1, "past_sequence_length": model.capacity}
     sizes["total_sequence_length"] = model.capacity
-    modules = {}
+    entries = {name: {"sequence_length": rows} for name, rows in _ROWS.items()}
+    options = {"costs": "estimate", "state": "auto"}
     say("importing")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         onnx.save(model.make(), path)
-        for name, rows in (("token", 1), ("prompt", _PROMPT)):
-            given = GivenSizes(None, None, None, {**sizes, "sequence_length": rows})
-            options = {"costs": "estimate", "state": "auto"}
-            network = read_network(path, cluster, None, given, options, ignore_annotations=False)
-            modules[name] = EntryModule(network.mod, network.keywords, _CALLS[name])
+        given = GivenSizes(None, None, None, sizes)
+        modules = entry_modules(path, cluster, entries, _CALLS, given, options)
     say("estimating")
     return costed_workload(modules, cluster)
-
-
-def _limited(workload: Workload, gpu_bytes: int) -> Workload:
-    """The same workload with a GPU of so much memory."""
-
-    def limited(cluster: Cluster) -> Cluster:
-        memories = list(cluster.memories)
-        memories[_GPU] = replace(memories[_GPU], bytes=gpu_bytes)
-        return replace(cluster, memories=tuple(memories))
-
-    entries = tuple(
-        replace(entry, problem=replace(entry.problem, cluster=limited(entry.problem.cluster)))
-        for entry in workload.entries
-    )
-    return replace(workload, entries=entries)
 
 
 def _row(workload: Workload, ours: WorkloadResult) -> dict[str, object]:

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from heteroplace.model.workload_solution import WorkloadSolution
     from heteroplace.option_keywords import PlaceKeywords
 
-_COMPILE_ENTRIES = "heteroplace.compiled_entries:compile_entries"
-_PLACE_ENTRIES = "heteroplace.compiled_entries:place_entries"
+_ENTRY_MODULES = "heteroplace.entry_modules:entry_modules"
+_COMPILE_WORKLOAD = "heteroplace.pipeline.workload_stages:compile_workload"
+_PLACE_WORKLOAD = "heteroplace.pipeline.workload_stages:place_workload"
 """Loaded for a model at several sizes."""
 
 
@@ -149,20 +150,21 @@ def compile(
     if tokenizer is not None:
         check_path("tokenizer", tokenizer, "the path of a tokenizer.json", FrontendError)
     text = None if tokenizer is None else read_tokenizer(tokenizer)
-    if entries is not None or workload is not None:
-        joined: Executable = load_entry(_COMPILE_ENTRIES)(
-            model,
-            _checked_cluster(cluster, options),
-            entries,
-            workload,
-            GivenSizes(batch, input_shapes, input_values, sizes),
-            options,
-            params=params,
-            ignore_annotations=ignore_annotations,
-        )
-        return joined.with_tokenizer(text)
     given_sizes = GivenSizes(batch, input_shapes, input_values, sizes)
     devices = _checked_cluster(cluster, options)
+    if entries is not None or workload is not None:
+        modules = load_entry(_ENTRY_MODULES)(
+            model,
+            devices,
+            entries,
+            workload,
+            given_sizes,
+            options,
+            params,
+            ignore_annotations=ignore_annotations,
+        )
+        joined: Executable = load_entry(_COMPILE_WORKLOAD)(modules, devices)[0]
+        return joined.with_tokenizer(text)
     network = read_network(model, devices, params, given_sizes, options, ignore_annotations)
     if read_solution(network.mod) is None and not is_sharded(network.mod):
         executable = pipeline.compile_network(network.mod, devices, network.keywords)
@@ -215,16 +217,18 @@ def place_workload(
     ...     )
     ... )  # doctest: +SKIP
     """
-    solution: WorkloadSolution = load_entry(_PLACE_ENTRIES)(
+    devices = _checked_cluster(cluster, options)
+    modules = load_entry(_ENTRY_MODULES)(
         model,
-        _checked_cluster(cluster, options),
+        devices,
         entries,
         workload,
         GivenSizes(batch, input_shapes, input_values, sizes),
         options,
-        params=params,
+        params,
         ignore_annotations=ignore_annotations,
     )
+    solution: WorkloadSolution = load_entry(_PLACE_WORKLOAD)(modules, devices)
     return solution
 
 

@@ -1,4 +1,4 @@
-"""A model at several sizes, and how often each is called -> its placement, or one executable."""
+"""A model at several sizes, and how often each is called -> its modules in Relay, one an entry."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from heteroplace import pipeline
 from heteroplace.argument_checks import check_mapping, check_type, did_you_mean
 from heteroplace.errors import FrontendError
-from heteroplace.lower.executable import Executable
-from heteroplace.lower.program_entries import with_entries
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.workload_solution import WorkloadSolution
 from heteroplace.model_network import GivenSizes, read_network
-from heteroplace.pipeline.workload_stages import EntryModule, annotate_workload, place_workload
+from heteroplace.pipeline.workload_stages import EntryModule
 
 EntrySizes = Mapping[str, Mapping[str, int | Sequence[int]]]
 """By the names of entries their sizes, by name, and shapes of their inputs."""
@@ -22,52 +18,33 @@ _FORM = "{'token': {'sequence_length': 1}}"
 _WORKLOAD_FORM = "{'token': 128, 'prompt': 8}"
 
 
-def place_entries(
+def entry_modules(
     model: object,
     cluster: Cluster,
     entries: EntrySizes | None,
     workload: Mapping[str, int] | None,
     sizes: GivenSizes,
     options: Mapping[str, Any],
+    params: Mapping[str, Any] | None = None,
     *,
-    params: Mapping[str, Any] | None,
-    ignore_annotations: bool,
-) -> WorkloadSolution:
-    """Place all entries of a model together; see `heteroplace.place_workload`."""
-    calls = entry_calls(entries, workload)
-    modules = _modules(
-        model, cluster, entries or {}, calls, sizes, options, params, ignore_annotations
-    )
-    return place_workload(modules, cluster)
+    ignore_annotations: bool = False,
+) -> dict[str, EntryModule]:
+    """Return the model at the sizes of each entry; parameters and errors as of `compile`."""
+    modules = {}
+    for name, calls in _entry_calls(entries, workload).items():
+        entry = (entries or {})[name]
+        own = replace(
+            sizes,
+            shapes={**(sizes.shapes or {}), **_shapes(entry)},
+            named={**(sizes.named or {}), **_named(entry)},
+        )
+        network = read_network(model, cluster, params, own, options, ignore_annotations)
+        modules[name] = EntryModule(network.mod, network.keywords, calls)
+    return modules
 
 
-def compile_entries(
-    model: object,
-    cluster: Cluster,
-    entries: EntrySizes | None,
-    workload: Mapping[str, int] | None,
-    sizes: GivenSizes,
-    options: Mapping[str, Any],
-    *,
-    params: Mapping[str, Any] | None,
-    ignore_annotations: bool,
-) -> Executable:
-    """Place all entries of a model together, and compile them; see `heteroplace.compile`."""
-    calls = entry_calls(entries, workload)
-    modules = _modules(
-        model, cluster, entries or {}, calls, sizes, options, params, ignore_annotations
-    )
-    placed = annotate_workload(modules, cluster).modules
-    return with_entries(
-        {
-            name: pipeline.build_module(each.mod, options.get("verify"), attached=each.solution)
-            for name, each in placed.items()
-        }
-    )
-
-
-def entry_calls(entries: EntrySizes | None, workload: Mapping[str, int] | None) -> dict[str, int]:
-    """Return how often each entry is called: once where no workload is given.
+def _entry_calls(entries: EntrySizes | None, workload: Mapping[str, int] | None) -> dict[str, int]:
+    """How often each entry is called: once where no workload is given.
 
     Raises
     ------
@@ -99,29 +76,6 @@ def entry_calls(entries: EntrySizes | None, workload: Mapping[str, int] | None) 
             f"workload does not say how often {missing[0]!r} is called; give {expected}"
         )
     return {name: int(workload[name]) for name in entries}
-
-
-def _modules(
-    model: object,
-    cluster: Cluster,
-    entries: EntrySizes,
-    calls: Mapping[str, int],
-    sizes: GivenSizes,
-    options: Mapping[str, Any],
-    params: Mapping[str, Any] | None,
-    ignore_annotations: bool,
-) -> dict[str, EntryModule]:
-    """The model at the sizes of each entry."""
-    modules = {}
-    for name, entry in entries.items():
-        own = replace(
-            sizes,
-            shapes={**(sizes.shapes or {}), **_shapes(entry)},
-            named={**(sizes.named or {}), **_named(entry)},
-        )
-        network = read_network(model, cluster, params, own, options, ignore_annotations)
-        modules[name] = EntryModule(network.mod, network.keywords, calls[name])
-    return modules
 
 
 def _named(entry: Mapping[str, int | Sequence[int]]) -> dict[str, int]:

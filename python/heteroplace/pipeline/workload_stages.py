@@ -17,14 +17,16 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import InfeasibleError, SolverError
+from heteroplace.lower.executable import Executable
+from heteroplace.lower.program_entries import with_entries
 from heteroplace.measure.cost_models import CostOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.model.workload_solution import WorkloadSolution
+from heteroplace.pipeline.build_stages import build_module
 from heteroplace.pipeline.place_stages import (
-    PlacedModule,
     annotated_module,
     outcome,
     place_stages,
@@ -34,14 +36,13 @@ from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
 from heteroplace.pipeline.stage import Stage, run_stages
 from heteroplace.pipeline.state_stages import states_of_tasks
 from heteroplace.place_options import read_options
-from heteroplace.questions.more_memory import SolvedWorkload
 from heteroplace.registry import load_plugin
 from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.expressions import post_order_of_function
 from heteroplace.relay.opt_level import default_opt_level
 from heteroplace.relay.tasks.network import Network
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.workload.solve_workload import solve_workload
+from heteroplace.solve.workload.solve_workload import SolvedWorkload, solve_workload
 from heteroplace.solve.workload.workload import Entry, Weights, Workload
 from heteroplace.stage_log import StageLog
 
@@ -60,14 +61,6 @@ class EntryModule:
     """Options of `HeteroPlace`, weights included."""
     calls: int
     """How often the workload calls it."""
-
-
-@dataclass(frozen=True)
-class PlacedWorkload:
-    """Annotated modules of all entries, and their solutions."""
-
-    modules: Mapping[str, PlacedModule]
-    solution: WorkloadSolution
 
 
 @default_opt_level()
@@ -91,14 +84,27 @@ def place_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> Work
 
 
 @default_opt_level()
-def annotate_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> PlacedWorkload:
-    """Place all entries together, and annotate their modules; arguments as of `place_workload`."""
+def compile_workload(
+    modules: Mapping[str, EntryModule], cluster: Cluster, log: StageLog | None = None
+) -> tuple[Executable, WorkloadSolution]:
+    """Place all entries together, and compile them into one executable.
+
+    Parameters
+    ----------
+    modules, cluster
+        As of `place_workload`.
+    log
+        Notes the time of each stage that follows the plans.
+    """
     states, solution = _solved(modules, cluster)
-    placed = {
-        name: annotated_module(modules[name].mod, state, requested_keywords(modules[name].keywords))
-        for name, state in states.items()
-    }
-    return PlacedWorkload(placed, solution)
+    executables = {}
+    for name, state in states.items():
+        keywords = requested_keywords(modules[name].keywords)
+        placed = annotated_module(modules[name].mod, state, keywords)
+        executables[name] = build_module(
+            placed.mod, keywords.get("verify"), log, attached=placed.solution
+        )
+    return with_entries(executables), solution
 
 
 @default_opt_level()

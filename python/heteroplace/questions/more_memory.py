@@ -5,7 +5,7 @@ The costs stay as they are, so nothing is measured again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ClusterError, SolverError
@@ -13,43 +13,18 @@ from heteroplace.model.answers import MoreMemory
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, parse_bytes
 from heteroplace.model.workload_solution import WorkloadSolution
-from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.workload.solve_workload import WorkloadResult, solve_workload
-from heteroplace.solve.workload.workload import Workload
-
-
-@dataclass(frozen=True)
-class SolvedWorkload:
-    """What was solved for a `WorkloadSolution`, and how."""
-
-    workload: Workload
-    result: WorkloadResult
-    options: SolveOptions
-    solver: str
+from heteroplace.solve.workload.solve_workload import SolvedWorkload, solve_workload
 
 
 def more_memory(
     solution: WorkloadSolution, memory: str, more: str | int, *, time_limit: float | None = None
 ) -> MoreMemory:
-    """Place the workload again where a memory has so much more, or less.
-
-    Parameters
-    ----------
-    memory
-        Name of a memory, or of a device for its own.
-    more
-        What it has beside what it has now: "1 GiB", "-512 MiB", or bytes.
-    time_limit
-        Seconds; None: as the workload was placed.
+    """Place the workload again; see `WorkloadSolution.more_memory`.
 
     Raises
     ------
-    ClusterError
-        There is no such memory, or it would have no room at all.
-    InfeasibleError, SolverLimitError
-        No placement fits the smaller memory, or none was reached.
     SolverError
-        The workload was not solved here.
+        Also: the workload was not solved here, or lies in one memory.
     """
     solved = solution.solved
     if not isinstance(solved, SolvedWorkload):
@@ -69,8 +44,8 @@ def more_memory(
     options = replace(solved.options, progress=None)
     if time_limit is not None:
         options = replace(options, time_limit_s=time_limit)
-    resized = _resized(workload, index, was + change)
-    after = solve_workload(resized, options, solver=solved.solver, earlier=before)
+    changed = workload.with_memory(index, was + change)
+    after = solve_workload(changed, options, solver=solved.solver, earlier=before)
     bound_ns = after.bound_ns
     if change < 0:  # what fits the smaller memory fits the larger one, and takes as long there
         bound_ns = max(bound_ns, before.bound_ns)
@@ -96,8 +71,8 @@ def _memory_index(cluster: Cluster, name: str) -> int:
         near = did_you_mean(name, indices)
         listed = ", ".join(memory.name for memory in cluster.memories)
         raise ClusterError(
-            f"more_memory: cluster {cluster.name!r} has no memory or device {name!r}{near}; "
-            f"memories are {listed}"
+            f"more_memory: cluster {cluster.name!r} has no memory or device {name!r}{near or '.'} "
+            f"Its memories are {listed}"
         )
     return indices[name]
 
@@ -114,15 +89,3 @@ def _change(memory: str, more: str | int) -> int:
         return sign * parse_bytes(size)
     except ValueError as err:
         raise ClusterError(f"more_memory: {memory}={more}; expected {err}") from err
-
-
-def _resized(workload: Workload, index: int, num_bytes: int) -> Workload:
-    """The workload where a memory has so many bytes."""
-    entries = []
-    for entry in workload.entries:
-        problem = entry.problem
-        memories = list(problem.cluster.memories)
-        memories[index] = replace(memories[index], bytes=num_bytes)
-        cluster = replace(problem.cluster, memories=tuple(memories))
-        entries.append(replace(entry, problem=Problem(problem.graph, cluster, problem.costs)))
-    return replace(workload, entries=tuple(entries))

@@ -6,18 +6,16 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from heteroplace import pipeline
 from heteroplace.cli.models.entry_sizes import EntryOptions
 from heteroplace.cli.models.model_builder import import_file, model_digests, with_free_sizes
 from heteroplace.errors import FrontendError
 from heteroplace.frontends import frontend_of
 from heteroplace.interrupts import interruptible
 from heteroplace.lower.executable import Executable
-from heteroplace.lower.program_entries import with_entries
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.workload_solution import WorkloadSolution
 from heteroplace.pipeline.model_import import check_costs, with_annotations
-from heteroplace.pipeline.workload_stages import EntryModule, annotate_workload, place_workload
+from heteroplace.pipeline.workload_stages import EntryModule, compile_workload, place_workload
 from heteroplace.stage_log import StageLog
 
 _LOG = logging.getLogger("heteroplace")
@@ -67,20 +65,16 @@ def compile_model_entries(
     FrontendError
         The model or its weights change in the meantime.
     HeteroPlaceError
-        See `pipeline.workload_stages.annotate_workload` and `build`.
+        See `pipeline.workload_stages.compile_workload`.
     """
     digests = model_digests(path)
-    placed = annotate_workload(_modules(path, entries, cluster, log, is_annotated), cluster)
-    executables = {}
-    for name, each in placed.modules.items():
-        verify = entries[name].options.get("verify")
-        executables[name] = pipeline.build_module(each.mod, verify, log, attached=each.solution)
-    executable = with_entries(executables)
+    modules = _modules(path, entries, cluster, log, is_annotated)
+    executable, solution = compile_workload(modules, cluster, log)
     if model_digests(path) != digests:
         raise FrontendError(
             f"{path}: the model or its weights changed while it was compiled; run it again"
         )
-    return executable, placed.solution
+    return executable, solution
 
 
 def _modules(

@@ -58,7 +58,6 @@ class WorkloadResult:
     value_bytes: tuple[int, ...]
     """For each memory what tensors and workspaces of all entries take."""
     wall_s: float
-
     note: str = ""
     """Why the exact solver gave up, if it did."""
 
@@ -66,6 +65,16 @@ class WorkloadResult:
     def gap(self) -> float:
         """(objective - bound) / objective; 0 is proven optimal."""
         return (self.objective_ns - self.bound_ns) / max(1, self.objective_ns)
+
+
+@dataclass(frozen=True)
+class SolvedWorkload:
+    """A workload with its result, and how it was solved."""
+
+    workload: Workload
+    result: WorkloadResult
+    options: SolveOptions
+    solver: str
 
 
 def solve_workload(
@@ -79,8 +88,8 @@ def solve_workload(
 
     First the memory of each task is searched, for all entries at once; of few placements all are
     tried. Then a solver chooses the devices in each memory and the order. The search also begins at
-    plans that the solver makes for one entry alone, whose placement the others follow. Of a small
-    workload, and without a solver that is named, the result is the hint of an exact one in the end.
+    plans that the solver makes for one entry alone, whose placement the others follow. A small
+    workload is then solved exactly, from that result, unless another solver than `auto` is named.
 
     Parameters
     ----------

@@ -29,6 +29,14 @@ _ROOMY_BYTES = 2**46
 """So much that no memory limits a plan, and few enough that sums of them fit."""
 
 
+def resized(cluster: Cluster, sizes: Sequence[int]) -> Cluster:
+    """Return a cluster whose memories have other sizes, in bytes."""
+    memories = tuple(
+        replace(memory, bytes=size) for memory, size in zip(cluster.memories, sizes, strict=True)
+    )
+    return replace(cluster, memories=memories)
+
+
 @dataclass(frozen=True)
 class Entry:
     """A model at some sizes, and how often a workload calls it."""
@@ -44,9 +52,9 @@ class Entry:
     @cached_property
     def roomy(self) -> NativeProblem:
         """The entry where memory limits nothing: its times alone."""
-        graph, cluster, costs = self.problem.graph, self.problem.cluster, self.problem.costs
-        memories = tuple(replace(each, bytes=_ROOMY_BYTES) for each in cluster.memories)
-        return NativeProblem(graph, replace(cluster, memories=memories), costs)
+        cluster = self.problem.cluster
+        roomy = resized(cluster, [_ROOMY_BYTES] * len(cluster.memories))
+        return NativeProblem(self.problem.graph, roomy, self.problem.costs)
 
     @cached_property
     def device_memory(self) -> IntArray:
@@ -117,6 +125,19 @@ class Workload:
     def cluster(self) -> Cluster:
         """That of the first entry; the others have the same memories."""
         return self.entries[0].problem.cluster
+
+    def with_memory(self, memory: int, num_bytes: int) -> Workload:
+        """Return the same workload where a memory has so many bytes."""
+        sizes = [each.bytes for each in self.cluster.memories]
+        sizes[memory] = num_bytes
+        entries = tuple(
+            replace(
+                entry,
+                problem=replace(entry.problem, cluster=resized(entry.problem.cluster, sizes)),
+            )
+            for entry in self.entries
+        )
+        return replace(self, entries=entries)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,7 @@ from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.core_bounds import lagrangian_bound
 from heteroplace.native.core_problem import NativeProblem
 from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.workload.workload import resized
 from heteroplace.solve.workload.workload_search import Sites, whole_placements
 from heteroplace.solve.workload.workload_state import WorkloadTimes
 
@@ -58,10 +59,8 @@ class WorkloadPrices:
         natives = []
         for entry, weights in zip(self._workload.entries, self._weights(), strict=True):
             problem = entry.problem
-            memories = tuple(
-                replace(each, bytes=-(-each.bytes // count)) for each in problem.cluster.memories
-            )
-            cluster = replace(problem.cluster, memories=memories)
+            parts = [-(-memory.bytes // count) for memory in problem.cluster.memories]
+            cluster = resized(problem.cluster, parts)
             natives.append(
                 NativeProblem(problem.graph, cluster, problem.costs, weight_bytes=weights)
             )

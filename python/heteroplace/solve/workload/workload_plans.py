@@ -17,6 +17,7 @@ from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.solvers import get_solver
 from heteroplace.solve.workload.placed_entry import PlacedEntry
+from heteroplace.solve.workload.workload import resized
 from heteroplace.solve.workload.workload_search import Sites, tensor_bytes, whole_placements
 from heteroplace.solve.workload.workload_state import WorkloadTimes, value_bytes
 
@@ -52,11 +53,7 @@ def leading_plans(
         seconds = max(_MIN_S, deadline.part(share, options.iterations).left_s())
         problem = times.entries[index].entry.problem
         sizes = np.maximum(times.workload.memory_bytes - reserve, 1).tolist()
-        memories = tuple(
-            replace(each, bytes=size)
-            for each, size in zip(problem.cluster.memories, sizes, strict=True)
-        )
-        problem = replace(problem, cluster=replace(problem.cluster, memories=memories))
+        problem = replace(problem, cluster=resized(problem.cluster, sizes))
         try:
             result = get_solver(solver).solve(problem, replace(options, time_limit_s=seconds))
         except (InfeasibleError, SolverLimitError):
@@ -108,9 +105,9 @@ def plan_entries(
         room = workload.memory_bytes - weights - others
         count = len(times.entries) - index
         seconds = max(_MIN_S, deadline.part(1 / count, options.iterations).left_s())
-        known_plans = [lead.steps for lead in leads if lead.entry == index]
+        alone = [lead.steps for lead in leads if lead.entry == index]
         limits = replace(options, time_limit_s=seconds)
-        entry, held[index] = _plan_entry(times, index, own, room, limits, solver, known_plans)
+        entry, held[index] = _plan_entry(times, index, own, room, limits, solver, alone)
         entries.append(entry)
     return tuple(entries)
 
@@ -186,7 +183,4 @@ def _restricted(times: WorkloadTimes, index: int, sites: IntArray, room: IntArra
         tasks.append(replace(task, devices=names))
     of_tasks = times.entries[index].task_bytes(sites)
     sizes = np.clip(of_tasks + room, 1, times.workload.memory_bytes).tolist()
-    memories = tuple(
-        replace(each, bytes=size) for each, size in zip(cluster.memories, sizes, strict=True)
-    )
-    return Problem(replace(graph, tasks=tuple(tasks)), replace(cluster, memories=memories), costs)
+    return Problem(replace(graph, tasks=tuple(tasks)), resized(cluster, sizes), costs)

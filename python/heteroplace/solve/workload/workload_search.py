@@ -67,8 +67,8 @@ def all_placements(times: WorkloadTimes) -> list[Sites]:
 
 
 def splits(times: WorkloadTimes) -> list[Sites]:
-    """Return the placements of all entries in one memory, and those with one range of layers in
-    another memory, as short as fits.
+    """Return the placements of all entries in one memory; and where that is too small, those with
+    one range of layers in another memory, the shortest that makes all fit.
 
     Ranges that begin with the first layer are what llama.cpp makes for a number of layers on a GPU.
     """
@@ -78,7 +78,7 @@ def splits(times: WorkloadTimes) -> list[Sites]:
 
 
 def _windows(times: WorkloadTimes, sites: Sites, reserve: IntArray) -> list[Sites]:
-    """Placements with one range of layers in another memory, as short as makes all fit.
+    """For each first layer the placements with the shortest range in another memory that fit.
 
     Parameters
     ----------
