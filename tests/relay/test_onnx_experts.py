@@ -65,6 +65,23 @@ def test_an_activation(kind: str, biases: tuple[str, ...]) -> None:
     check(inputs_of(6), weights_of("fc1", "fc2", *biases), activation_type=kind, k=2)
 
 
+@pytest.mark.parametrize("kind", ["relu", "gelu", "silu", "identity"])
+def test_half_precision_is_near_float32(kind: str) -> None:
+    def of_type(dtype: str, *groups: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        return [{name: each.astype(dtype) for name, each in own.items()} for own in groups]
+
+    halves = of_type("float16", inputs_of(6), weights_of("fc1", "b1", "fc2"))
+    floats_of_halves = of_type("float32", *halves)  # so that both choose the same experts
+    attributes = {"activation_type": kind, "k": 2}
+    plain = experts_model(*floats_of_halves, **attributes)
+    (expected,) = om.run_imported(plain, floats_of_halves[0])
+    model = experts_model(*halves, **attributes)
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    (result,) = om.run_imported(model, halves[0])
+    assert result.dtype == np.float16
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 1), (1,)])
 @pytest.mark.parametrize("normalised", [0, 1])
 @pytest.mark.parametrize("k", [1, 2, EXPERTS])
