@@ -20,14 +20,14 @@ from heteroplace.solve.workload.workload_search import Placed, WorkloadSearch
 from heteroplace.solve.workload.workload_state import WorkloadTimes
 from tests.dags import PAIR, chain_of
 from tests.instances import given_costs
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 from tests.workloads import every_placement, workloads
 
 _OPTIONS = SolveOptions(iterations=400, time_limit_s=60, threads=1)
 
 
 @given(workloads())
-@num_cases(20)
+@exact_cases(50)
 def test_finds_the_best_of_all_placements(workload: Workload) -> None:
     times = WorkloadTimes(workload)
     valid = [value for _, value in every_placement(times) if value.excess_bytes == 0]
@@ -41,7 +41,7 @@ def test_finds_the_best_of_all_placements(workload: Workload) -> None:
 
 
 @given(workloads())
-@num_cases(20)
+@exact_cases(50)
 def test_a_search_ends_with_the_best_that_it_has_seen(workload: Workload) -> None:
     times = WorkloadTimes(workload)
     placed = [Placed(sites, value) for sites, value in every_placement(times)]
@@ -57,7 +57,7 @@ def test_a_search_ends_with_the_best_that_it_has_seen(workload: Workload) -> Non
 
 
 @given(workloads())
-@num_cases(20)
+@exact_cases(50)
 def test_plans_are_valid_and_take_what_the_result_says(workload: Workload) -> None:
     try:
         result = solve_workload(workload, _OPTIONS)
