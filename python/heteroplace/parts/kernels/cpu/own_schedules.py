@@ -13,7 +13,11 @@ import tvm
 from tvm import autotvm, relay, te, topi
 from tvm.autotvm.task.space import FallbackConfigEntity
 from tvm.relay.op.strategy import generic
-from tvm.relay.op.strategy.x86 import conv2d_NCHWc_strategy_cpu, softmax_strategy_cpu
+from tvm.relay.op.strategy.x86 import (
+    concatenate_strategy_cpu,
+    conv2d_NCHWc_strategy_cpu,
+    softmax_strategy_cpu,
+)
 from tvm.target import get_native_generic_func
 from tvm.topi.x86.conv2d_int8 import is_int8_hw_support
 
@@ -31,6 +35,7 @@ def register_schedules() -> None:
     generic.depthwise_conv2d_NCHWc_strategy.register(OWN_KERNELS, _depthwise)
     generic.conv2d_NCHWc_strategy.register(OWN_KERNELS, _conv2d)
     generic.softmax_strategy.register(OWN_KERNELS, _softmax)
+    generic.concatenate_strategy.register(OWN_KERNELS, _concatenate)
     for name in _FOLDS:
         # That of each op is made of its compute and schedule when TVM is imported.
         function = get_native_generic_func(f"{name}_strategy")
@@ -93,6 +98,20 @@ def _softmax(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.Op
     strategy = relay.op.OpStrategy()
     schedule = generic.wrap_topi_schedule(load_entry(f"{_CPU}.softmax_rows:schedule_softmax_rows"))
     strategy.add_implementation(compute, schedule, name="softmax.heteroplace")
+    return strategy
+
+
+def _concatenate(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
+    axis = int(attrs.axis)
+    if not load_entry(f"{_CPU}.joined_rows:can_join_vectors")(inputs, axis):
+        return concatenate_strategy_cpu(attrs, inputs, out_type, target)
+
+    def schedule(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
+        return load_entry(f"{_CPU}.joined_rows:schedule_joined_rows")(outs, inputs, axis)
+
+    strategy = relay.op.OpStrategy()
+    compute = generic.wrap_compute_concat(topi.concatenate)
+    strategy.add_implementation(compute, schedule, name="concatenate.heteroplace")
     return strategy
 
 
