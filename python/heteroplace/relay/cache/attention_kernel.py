@@ -5,9 +5,9 @@ keys that they see. A task goes over blocks of keys. It transposes a block once,
 by tiles of rows, a row being one query of one head. All sums of a tile are in registers:
 
     for each block of keys, for each tile of rows:
-        scores = queries keys^T            most' = max(most, scores)
-        shares = exp(scores - most')       f = exp(most - most')
-        sum = f sum + shares               total = f total + shares values
+        scores = queries keys^T
+        shares of the keys (`online_softmax.py`)
+        total = total + shares values
     result = total / sum
 
 Only keys that some query sees are read. Parts of keys are put together at the end.
@@ -22,20 +22,21 @@ from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
-import numpy as np
 import tvm
 from tvm import te, tir
 
-from heteroplace.relay.cache.vector_builder import VectorBuilder
+from heteroplace.relay.cache.online_softmax import (
+    BLOCK_KEYS,
+    AttentionOptions,
+    KeyBlock,
+    OnlineSoftmax,
+)
 from heteroplace.relay.llvm_text import tile_product_text, transpose_text
 from heteroplace.relay.targets import float_lanes
 
 _FLOAT = "float32"
-_LOWEST = float(np.finfo(_FLOAT).min)
 _LEAST_SUM = 1e-37
 """The sum of a row that sees keys is 1 or more."""
-_BLOCK = 64
-"""Keys that are transposed at once: with 128 numbers each, 32 KiB."""
 _MOST_ROWS = 6
 """Of a tile: with `_VECTORS` of sums each, and what is multiplied, they fill the registers."""
 _VECTORS = {16: 4}
@@ -43,17 +44,8 @@ _VECTORS = {16: 4}
 _TASK_ROWS = 64
 """About as many rows of a task share what is transposed."""
 _MIN_TASKS = 16
-
-
-class AttentionOptions(NamedTuple):
-    """Attributes of the op."""
-
-    scale: float
-    """Of products of queries and keys."""
-    window: int = -1
-    """How many of the last keys a query sees; -1: all."""
-    softcap: float = 0.0
-    """Scores are within it, by tanh; 0: they are as they are."""
+_MIN_SHARED_ROWS = 64
+"""Whose parts cores put together: for fewer, to wake them takes longer."""
 
 
 def cached_attention_kernel(tensors: Sequence[te.Tensor], options: AttentionOptions) -> te.Tensor:
@@ -91,14 +83,7 @@ class _Rows(NamedTuple):
     """Elements from a row to the next."""
 
 
-class _Block(NamedTuple):
-    """Keys of a task."""
-
-    start: Any
-    count: Any
-
-
-class _Kernel(VectorBuilder):
+class _Kernel(OnlineSoftmax):
     """What makes the statement of one call."""
 
     def __init__(
@@ -117,7 +102,7 @@ class _Kernel(VectorBuilder):
         self.tiles = -(-self.task_rows // _MOST_ROWS)
         self.tile_rows = -(-self.task_rows // self.tiles)
         whole = self.batch * self.groups * self.blocks
-        self.parts = max(1, min(-(-_MIN_TASKS // whole), self.capacity // _BLOCK))
+        self.parts = max(1, min(-(-_MIN_TASKS // whole), self.capacity // BLOCK_KEYS))
         self.tasks = whole * self.parts
         self.vectors = _VECTORS.get(lanes, 2)
         self.rest_vectors = self.size // self.width % self.vectors
@@ -158,7 +143,8 @@ class _Kernel(VectorBuilder):
             first = tir.min(tir.max(past + query - self.options.window + 1, 0), end)
         first = let("first", first)
         step = self.parts * self.lanes
-        keys = let("keys", tir.indexdiv(end - first + step - 1, step) * self.lanes)
+        keys = tir.indexdiv(end - first + step - 1, step) * self.lanes
+        keys = let("keys", tir.max(keys, BLOCK_KEYS))
         begin = let("begin", tir.min(first + part * keys, end))
         group = let("group", tir.indexmod(group, self.groups))
         return _Task(number, sequence, group, query, past, begin, tir.min(begin + keys, end))
@@ -167,28 +153,42 @@ class _Kernel(VectorBuilder):
         rows, builder = self.tiles * self.tile_rows, self.builder
         depth = -(-self.size // self.lanes) * self.lanes
         self.scaled = self._buffer("scaled", rows, self.size)
-        self.totals = self._buffer("totals", rows, self.size)
-        self.sums = self._buffer("sums", rows, self.lanes)
-        self.most = self._buffer("most", rows)
-        self.turned = self._buffer("turned", depth, _BLOCK)
-        self.shares = self._buffer("shares", self.tile_rows, _BLOCK)
+        self.turned = self._buffer("turned", depth, BLOCK_KEYS)
+        self._begin(rows)
         with builder.for_range(0, rows, "row") as row:
             self._begin_row(task, row)
-        num_blocks = tir.indexdiv(task.end - task.begin + _BLOCK - 1, _BLOCK)
+        # Lanes behind the last key are multiplied too. What is left in memory may be denormal
+        # numbers, whose products take a hundred times as long.
+        with builder.for_range(0, depth * BLOCK_KEYS // self.lanes, "vector") as vector:
+            zero = self._all(tir.const(0, _FLOAT), self.lanes)
+            at = vector * self.lanes
+            place = tir.indexdiv(at, BLOCK_KEYS), tir.indexmod(at, BLOCK_KEYS)
+            self._store(self.turned, zero, *place)
+        num_blocks = tir.indexdiv(task.end - task.begin + BLOCK_KEYS - 1, BLOCK_KEYS)
         with builder.for_range(0, num_blocks, "block") as number:
-            start = builder.let("start", task.begin + number * _BLOCK)
-            block = _Block(start, builder.let("count", tir.min(task.end - start, _BLOCK)))
+            start = builder.let("start", task.begin + number * BLOCK_KEYS)
+            block = self._block_of(task, start)
             self._transpose(task, block, transpose)
             with builder.for_range(0, self.tiles, "tile") as tile:
                 self._scores(tile)
-                with builder.for_range(0, self.tile_rows, "row") as row:
-                    self._soften(task, block, tile, row)
+                self._soften(task.past + task.query, block, tile)
                 self._add_values(task, block, tile)
         with builder.for_range(0, self.task_rows, "row") as row:
             self._end_row(task, row)
 
+    def _block_of(self, task: _Task, start: Any) -> KeyBlock:
+        count = self.builder.let("count", tir.min(task.end - start, BLOCK_KEYS))
+        first = task.past + task.query
+        is_whole = start + BLOCK_KEYS <= tir.min(task.end, first + 1)
+        if self.options.window >= 0:
+            last = first + self.task_queries - 1
+            is_whole = tir.And(is_whole, start > last - self.options.window)
+        # As a number in memory: in conditions TVM's simplifier names a value twice, and fails.
+        number = tir.Select(is_whole, tir.const(1, _FLOAT), tir.const(0, _FLOAT))
+        return KeyBlock(start, count, self._held(number))
+
     def _begin_row(self, task: _Task, row: Any) -> None:
-        """Scale the queries of a row; its total is 0."""
+        """Scale the queries of a row."""
         query = tir.min(task.query + tir.indexdiv(row, self.share), self.length - 1)
         head = tir.min(task.group * self.share + tir.indexmod(row, self.share), self.heads - 1)
         scale = self._all(tir.const(self.options.scale, _FLOAT), self.width)
@@ -196,11 +196,8 @@ class _Kernel(VectorBuilder):
             at = vector * self.width
             value = self._load(self.queries, task.sequence, head, query, at)
             self._store(self.scaled, value * scale, row, at)
-            self._store(self.totals, self._all(tir.const(0, _FLOAT), self.width), row, at)
-        self._store(self.sums, self._all(tir.const(0, _FLOAT), self.lanes), row, 0)
-        self._store(self.most, tir.const(_LOWEST, _FLOAT), row)
 
-    def _transpose(self, task: _Task, block: _Block, name: str) -> None:
+    def _transpose(self, task: _Task, block: KeyBlock, name: str) -> None:
         lanes = self.lanes
         squares = tir.indexdiv(block.count + lanes - 1, lanes)
         row = (task.sequence * self.groups + task.group) * self.capacity + block.start
@@ -213,8 +210,8 @@ class _Kernel(VectorBuilder):
                 tir.call_extern(
                     "int32",
                     name,
-                    self.turned.access_ptr("w", offset=part * lanes * _BLOCK + square * lanes),
-                    tir.const(_BLOCK, "int64"),
+                    self.turned.access_ptr("w", offset=part * lanes * BLOCK_KEYS + square * lanes),
+                    tir.const(BLOCK_KEYS, "int64"),
                     self.keys.access_ptr("r", offset=offset),
                     tir.const(self.size, "int64"),
                     tir.min(block.count - square * lanes, lanes),
@@ -227,13 +224,13 @@ class _Kernel(VectorBuilder):
         wide, zero = self.vectors * self.lanes, self._all(tir.const(0, _FLOAT), self.lanes)
         with (
             self.builder.for_range(0, self.tile_rows, "row") as row,
-            self.builder.for_range(0, _BLOCK // self.lanes, "vector") as vector,
+            self.builder.for_range(0, BLOCK_KEYS // self.lanes, "vector") as vector,
         ):
             self._store(self.shares, zero, row, vector * self.lanes)
         left = _Rows(self.scaled, tile * self.tile_rows * self.size, self.size)
-        with self.builder.for_range(0, _BLOCK // wide, "some") as some:
-            sums = _Rows(self.shares, some * wide, _BLOCK)
-            right = _Rows(self.turned, some * wide, _BLOCK)
+        with self.builder.for_range(0, BLOCK_KEYS // wide, "some") as some:
+            sums = _Rows(self.shares, some * wide, BLOCK_KEYS)
+            right = _Rows(self.turned, some * wide, BLOCK_KEYS)
             self._multiply(
                 sums, left, right, tir.const(self.size, "int64"), self.vectors, self.lanes
             )
@@ -252,61 +249,14 @@ class _Kernel(VectorBuilder):
     def _product_name(self, vectors: int, lanes: int) -> str:
         return f"heteroplace_tile_{self.tile_rows}x{vectors}x{lanes}"
 
-    def _soften(self, task: _Task, block: _Block, tile: Any, m: Any) -> None:
-        """Make shares of the scores of a row, and note by what its total shrinks."""
-        let, lanes, options = self.builder.let, self.lanes, self.options
-        row = tile * self.tile_rows + m
-        own = task.past + task.query + tir.indexdiv(row, self.share)
-        last = let("last", self._all(tir.min(own, block.start + block.count - 1), lanes))
-        highest = self._held(self._all(tir.const(_LOWEST, _FLOAT), lanes), lanes)
-
-        def is_seen(at: Any) -> Any:
-            places = tir.Ramp(block.start + at, 1, lanes)
-            first = own - options.window
-            is_before = places <= last
-            return (
-                is_before
-                if options.window < 0
-                else tir.And(is_before, places > self._all(first, lanes))
-            )
-
-        with self.builder.for_range(0, _BLOCK // lanes, "vector") as vector:
-            at = vector * lanes
-            score = self._load(self.shares, m, at, lanes=lanes)
-            if options.softcap:
-                cap = self._all(tir.const(options.softcap, _FLOAT), lanes)
-                score = tir.tanh(score / cap) * cap
-            score = tir.Select(is_seen(at), score, self._all(tir.const(_LOWEST, _FLOAT), lanes))
-            score = self._held(score, lanes)
-            self._store(self.shares, score, m, at)
-            self._store(highest.buffer, tir.Select(score > highest, score, highest), 0)
-        before = self._held(self.most.vload([row]))
-        most = self._larger(before, self._across(highest, self._larger))
-        factor = self._held(tir.exp(before - most))
-        total = self._load(self.sums, row, 0, lanes=lanes) * self._all(factor, lanes)
-        self._store(self.sums, total, row, 0)
-        self._store(self.most, most, row)
-        with self.builder.for_range(0, self.size // self.width, "vector") as vector:
-            at = vector * self.width
-            value = self._load(self.totals, row, at) * self._all(factor, self.width)
-            self._store(self.totals, value, row, at)
-        with self.builder.for_range(0, _BLOCK // lanes, "vector") as vector:
-            at = vector * lanes
-            share = tir.exp(self._load(self.shares, m, at, lanes=lanes) - self._all(most, lanes))
-            share = tir.Select(is_seen(at), share, self._all(tir.const(0, _FLOAT), lanes))
-            share = self._held(share, lanes)
-            self._store(self.shares, share, m, at)
-            total = self._load(self.sums, row, 0, lanes=lanes) + share
-            self._store(self.sums, total, row, 0)
-
-    def _add_values(self, task: _Task, block: _Block, tile: Any) -> None:
+    def _add_values(self, task: _Task, block: KeyBlock, tile: Any) -> None:
         """Add the values of a block, times their shares, to the totals of a tile."""
         wide = self.vectors * self.width
         row = (task.sequence * self.groups + task.group) * self.capacity + block.start
 
         def add_columns(at: Any, vectors: int) -> None:
             sums = _Rows(self.totals, tile * self.tile_rows * self.size + at, self.size)
-            left = _Rows(self.shares, 0, _BLOCK)
+            left = _Rows(self.shares, 0, BLOCK_KEYS)
             right = _Rows(self.values, row * self.size + at, self.size)
             self._multiply(sums, left, right, block.count.astype("int64"), vectors, self.width)
 
@@ -345,8 +295,11 @@ class _Kernel(VectorBuilder):
     def _join(self) -> None:
         """Put the parts of the keys together."""
         builder = self.builder
+        is_shared = self.heads * self.length >= _MIN_SHARED_ROWS
         with (
-            builder.for_range(0, self.batch * self.heads, "head") as row_of_heads,
+            builder.for_range(
+                0, self.batch * self.heads, "head", kind="parallel" if is_shared else "serial"
+            ) as row_of_heads,
             builder.for_range(0, self.length, "query") as query,
         ):
             sequence = tir.indexdiv(row_of_heads, self.heads)

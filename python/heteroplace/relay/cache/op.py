@@ -18,7 +18,8 @@ from tvm import relay, te
 
 from heteroplace.errors import LoweringError
 from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
-from heteroplace.relay.cache.attention_kernel import AttentionOptions, cached_attention_kernel
+from heteroplace.relay.cache.attention_kernel import cached_attention_kernel
+from heteroplace.relay.cache.online_softmax import AttentionOptions
 from heteroplace.relay.cache.write_kernel import write_rows_kernel
 from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op

@@ -111,11 +111,15 @@ def _exp(f: LlvmFunction, x: Name) -> Name:
 
 
 def _exp_or_zero(f: LlvmFunction, x: Name) -> Name:
+    """Of an x of at most 0, or NaN."""
     # TVM tells LLVM that there are no NaNs, so LLVM may turn a comparison of floats around: compare
     # bits. Those of negative numbers grow from -0 to -infinity, and those of NaNs are above.
     above_least = f.integers("sub", f.bits(x), _signed(_bits(_MIN_OF_SOFTMAX) + 1))
     num_below = _bits(-math.inf) - _bits(_MIN_OF_SOFTMAX)
-    return f.select(f.integer_below(above_least, num_below), f.number(0), _exp(f, x))
+    # 2^-127 has the bits of 0, so nothing slow is multiplied.
+    value, exponent = _mantissa(f, _at_least(f, x, -_EXPONENT_BIAS * math.log(2)))
+    value = f.product(value, _power(f, exponent))
+    return f.select(f.integer_below(above_least, num_below), f.number(0), value)
 
 
 def _bits(number: float) -> int:
@@ -128,19 +132,29 @@ def _signed(bits: int) -> int:
 
 def _exp_within(f: LlvmFunction, x: Name) -> Name:
     """Of an x that is no number, or for which exp is neither 0 nor infinite, or just so."""
+    value, exponent = _mantissa(f, x)
+    # By a power of 2 that may not be a normal number: by two of about half.
+    half = f.integers("ashr", exponent, 1)
+    for each in (half, f.integers("sub", exponent, half)):
+        value = f.product(value, _power(f, each))
+    return value
+
+
+def _mantissa(f: LlvmFunction, x: Name) -> tuple[Name, Name]:
+    """Return exp(x) / 2^n, between 0.7 and 1.5, and n, a whole number of 32 bits."""
     # The nearest whole number of x / ln 2 is in the last bits of a sum that has no bits below 1.
     shifted = f.fma(x, f.number(_LOG2_E), f.number(_NO_FRACTION))
     minus = f.difference(f.number(_NO_FRACTION), shifted)
     rest = f.fma(minus, f.number(_LN2_LOW), f.fma(minus, f.number(_LN2_HIGH), x))
     value = f.fma(f.product(_polynomial(f, _EXP, rest), rest), rest, rest)
     value = f.sum(value, f.number(1))
-    # By a power of 2 that may not be a normal number: by two of about half.
-    exponent = f.integers("sub", f.bits(shifted), _NO_FRACTION_BITS)
-    half = f.integers("ashr", exponent, 1)
-    for each in (half, f.integers("sub", exponent, half)):
-        biased = f.integers("add", each, _EXPONENT_BIAS)
-        value = f.product(value, f.of_bits(f.integers("shl", biased, _MANTISSA_BITS)))
-    return value
+    return value, f.integers("sub", f.bits(shifted), _NO_FRACTION_BITS)
+
+
+def _power(f: LlvmFunction, exponent: Name) -> Name:
+    """Return 2^n of a whole number n from -127, for which it is 0, to 127."""
+    biased = f.integers("add", exponent, _EXPONENT_BIAS)
+    return f.of_bits(f.integers("shl", biased, _MANTISSA_BITS))
 
 
 def _sigmoid(f: LlvmFunction, x: Name) -> Name:

@@ -22,7 +22,7 @@ from heteroplace.parts.onnx.converters.call import (
     shape_of,
 )
 from heteroplace.parts.onnx.converters.microsoft.microsoft_rotary import rotate
-from heteroplace.relay.cache.attention_kernel import AttentionOptions
+from heteroplace.relay.cache.online_softmax import AttentionOptions
 from heteroplace.relay.cache.op import cached_attention, write_rows
 
 _LOWEST = float(np.finfo("float32").min)
