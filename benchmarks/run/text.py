@@ -13,7 +13,6 @@ the likeliest token.
 from __future__ import annotations
 
 import importlib.util
-import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,15 +20,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
 import onnx
-import onnxruntime
 
 import heteroplace
 from benchmarks.row_table import row_table
 from benchmarks.run.comparison import widest_cpu
+from benchmarks.run.text_bounds import Hardware, decoder_work
+from benchmarks.run.text_peers import (
+    CAPACITY,
+    LlamaCpp,
+    Onnxruntime,
+    OnnxruntimeGenai,
+    OpenvinoGenai,
+)
 from heteroplace.progress import prefixed
 from heteroplace.run.executor import Executor
 from zoo.gguf_decoder import Weights
@@ -37,12 +42,11 @@ from zoo.models.catalogue import SMALLEST, matching_names
 from zoo.smollm2 import chat_prompt, smollm2, smollm2_content, smollm2_tokenizer
 from zoo.tiny_llama import TinyLlama
 
-_CAPACITY = 768
 _PROMPTS = (64, 361, 512)
 """Tokens."""
 _NEW_TOKENS = 32
 _ROUNDS = 5
-_LENGTHS = {"token": 1, "short": 64, "long": 256}
+_LENGTHS = {"token": 1, "short": 64, "middle": 128, "long": 256}
 """Tokens of a call, by the name of the entry."""
 _QUESTIONS = (
     "What is the capital of France?",
@@ -111,6 +115,9 @@ def _rows(name: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
         say("measuring")
         times = _measured(writers, ids, prompts, count, rounds)
         agreed = _agreement(writers, content, say) if name == "float32" else {}
+        work = decoder_work(smollm2(weights="int4", content=content, has_all_rows=False))
+        for row in Hardware.measured().rows(work, prompts):
+            yield {"name": name, **row}
         for program in writers:
             yield {
                 "name": name,
@@ -188,11 +195,11 @@ def _programs(name: str) -> dict[str, Make]:
     if name == "int4":
         programs["ours, int8"] = _OursInt8
     if name == "float32":
-        programs["onnxruntime"] = _Onnxruntime
+        programs["onnxruntime"] = Onnxruntime
     others: dict[str, tuple[str, Make, tuple[str, ...]]] = {
-        "llama.cpp": ("llama_cpp", _LlamaCpp, ("int4",)),
-        "openvino-genai": ("openvino_genai", _OpenvinoGenai, ("int4",)),
-        "onnxruntime-genai": ("onnxruntime_genai", _OnnxruntimeGenai, ("float32",)),
+        "llama.cpp": ("llama_cpp", LlamaCpp, ("int4",)),
+        "openvino-genai": ("openvino_genai", OpenvinoGenai, ("int4",)),
+        "onnxruntime-genai": ("onnxruntime_genai", OnnxruntimeGenai, ("float32",)),
     }
     for program, (module, make, forms) in others.items():
         if name in forms and importlib.util.find_spec(module) is not None:
@@ -202,7 +209,7 @@ def _programs(name: str) -> dict[str, Make]:
 
 class _Ours:
     precision = "float32"
-    capacity = _CAPACITY
+    capacity = CAPACITY
     lengths: Mapping[str, int] = _LENGTHS
 
     def __init__(self, model: onnx.ModelProto, content: bytes, folder: Path) -> None:
@@ -237,157 +244,6 @@ class _OursInt8(_Ours):
 class _OursSmall(_Ours):
     capacity = 32
     lengths: Mapping[str, int] = MappingProxyType({"token": 1, "short": 8})
-
-
-class _Onnxruntime:
-    """Keys and values go in and out with every call."""
-
-    def __init__(self, model: onnx.ModelProto, content: bytes, folder: Path) -> None:
-        path = folder / "onnxruntime.onnx"
-        onnx.save(model, path)
-        self._session = onnxruntime.InferenceSession(str(path))
-        self._past = [
-            each.name for each in self._session.get_inputs() if each.name.startswith("past")
-        ]
-        self._size = [each.shape for each in self._session.get_inputs()][-1]
-
-    def write(self, prompt: Sequence[int], count: int) -> list[int]:
-        _, heads, _, width = self._size
-        past = {name: np.zeros((1, heads, 0, width), "float32") for name in self._past}
-        tokens, new = list(prompt), list(prompt)
-        for _ in range(count):
-            inputs = {
-                "input_ids": np.array([new], "int64"),
-                "attention_mask": np.ones((1, len(tokens)), "int64"),
-            }
-            logits, *present = self._session.run(None, {**inputs, **past})
-            past = dict(zip(self._past, present, strict=True))
-            new = [int(logits[0, -1].argmax())]
-            tokens += new
-        return tokens[len(prompt) :]
-
-    def close(self) -> None:
-        del self._session
-
-
-class _LlamaCpp:
-    def __init__(self, model: onnx.ModelProto, content: bytes, folder: Path) -> None:
-        import llama_cpp
-
-        path = folder / "model.gguf"
-        path.write_bytes(content)
-        threads = len(widest_cpu().devices[0].cores)
-        self._model = llama_cpp.Llama(
-            str(path),
-            n_ctx=_CAPACITY,
-            n_threads=threads,
-            n_threads_batch=threads,
-            verbose=False,
-        )
-
-    def write(self, prompt: Sequence[int], count: int) -> list[int]:
-        self._model.n_tokens = 0
-        new, tokens = list(prompt), []
-        for _ in range(count):
-            self._model.eval(new)
-            new = [int(self._model.sample(temp=0.0))]
-            tokens += new
-        return tokens
-
-    def close(self) -> None:
-        self._model.close()
-
-
-class _OpenvinoGenai:
-    def __init__(self, model: onnx.ModelProto, content: bytes, folder: Path) -> None:
-        import openvino_genai
-        from openvino import Tensor
-
-        path = folder / "openvino.gguf"
-        path.write_bytes(content)
-        threads = len(widest_cpu().devices[0].cores)
-        self._tensor, self._genai = Tensor, openvino_genai
-        self._pipeline = openvino_genai.LLMPipeline(str(path), "CPU", INFERENCE_NUM_THREADS=threads)
-
-    def write(self, prompt: Sequence[int], count: int) -> list[int]:
-        options = self._genai.GenerationConfig()
-        options.max_new_tokens = count
-        options.ignore_eos, options.do_sample = True, False
-        inputs = self._genai.TokenizedInputs(
-            self._tensor(np.array([prompt], "int64")),
-            self._tensor(np.ones((1, len(prompt)), "int64")),
-        )
-        return list(self._pipeline.generate(inputs, options).tokens[0])
-
-    def close(self) -> None:
-        del self._pipeline
-
-
-class _OnnxruntimeGenai:
-    def __init__(self, model: onnx.ModelProto, content: bytes, folder: Path) -> None:
-        import onnxruntime_genai
-
-        own = folder / "genai"
-        own.mkdir()
-        onnx.save(model, own / "model.onnx")
-        (own / "genai_config.json").write_text(json.dumps(_genai_config(model)))
-        self._genai = onnxruntime_genai
-        self._model = onnxruntime_genai.Model(str(own))
-
-    def write(self, prompt: Sequence[int], count: int) -> list[int]:
-        parameters = self._genai.GeneratorParams(self._model)
-        parameters.set_search_options(
-            max_length=len(prompt) + count, min_length=len(prompt) + count, do_sample=False
-        )
-        generator = self._genai.Generator(self._model, parameters)
-        generator.append_tokens(np.array([prompt], "int32"))
-        for _ in range(count):
-            generator.generate_next_token()
-        return list(generator.get_sequence(0)[len(prompt) :])
-
-    def close(self) -> None:
-        del self._model
-
-
-def _genai_config(model: onnx.ModelProto) -> dict[str, Any]:
-    """What onnxruntime-genai asks of a model beside its file."""
-    (logits,) = (each for each in model.graph.output if each.name == "logits")
-    layers = sum(each.name.endswith(".key") for each in model.graph.input)
-    (past,) = (each for each in model.graph.input if each.name == "past_key_values.0.key")
-    sizes = [dim.dim_value for dim in past.type.tensor_type.shape.dim]
-    (attention, *_) = (node for node in model.graph.node if node.op_type == "GroupQueryAttention")
-    (heads,) = (each.i for each in attention.attribute if each.name == "num_heads")
-    return {
-        "model": {
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-            "pad_token_id": 2,
-            "context_length": 8192,
-            "type": "llama",
-            "vocab_size": logits.type.tensor_type.shape.dim[2].dim_value,
-            "decoder": {
-                "session_options": {"provider_options": []},
-                "filename": "model.onnx",
-                "head_size": sizes[3],
-                "hidden_size": heads * sizes[3],
-                "num_attention_heads": heads,
-                "num_key_value_heads": sizes[1],
-                "num_hidden_layers": layers,
-                "inputs": {
-                    "input_ids": "input_ids",
-                    "attention_mask": "attention_mask",
-                    "past_key_names": "past_key_values.%d.key",
-                    "past_value_names": "past_key_values.%d.value",
-                },
-                "outputs": {
-                    "logits": "logits",
-                    "present_key_names": "present.%d.key",
-                    "present_value_names": "present.%d.value",
-                },
-            },
-        },
-        "search": {"past_present_share_buffer": True, "max_length": 8192},
-    }
 
 
 def table(rows: list[dict[str, object]]) -> str:
