@@ -27,6 +27,8 @@ _WARM, _COLD = 1e-3, 1e-5
 _SHARE_OF_SWAPS = 0.5
 """Of moves, those with a second one that makes room."""
 _CHECK_EVERY = 16
+_MOVES_OF_A_GROUP = 200
+"""Small workloads are searched for so many moves for each group of tasks, if time allows."""
 _MAX_TRIED = 4096
 """Of at most so many placements all are tried."""
 
@@ -154,19 +156,26 @@ class WorkloadSearch:
         ]
 
     def run(self, deadline: Deadline, moves: int | None) -> Placed:
-        """Return the best placements after so many moves, or at the deadline."""
+        """Return the best placements after so many moves, or at the deadline.
+
+        Parameters
+        ----------
+        moves
+            None: as many as the size of the workload asks for.
+        """
         if len(self._times.memories) < 2:
             return self.best
-        begin_s, number = deadline.left_s(), 0
-        progress = 0.0
-        while moves is None or number < moves:
+        groups = sum(len(np.unique(each.groups)) for each in self._times.entries)
+        most = _MOVES_OF_A_GROUP * groups if moves is None else moves
+        begin_s, progress = deadline.left_s(), 0.0
+        for number in range(most):
             if number % _CHECK_EVERY == 0:
                 left_s = deadline.left_s()
                 if left_s <= 0:
                     break
-                progress = 1 - left_s / begin_s if moves is None else number / moves
+                of_time = 1 - left_s / begin_s if moves is None else 0.0
+                progress = max(number / most, of_time)
             self._step(progress)
-            number += 1
         return self.best
 
     def _step(self, progress: float) -> None:
