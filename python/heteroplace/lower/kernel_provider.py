@@ -19,6 +19,7 @@ from tvm import relay
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.registry import load_plugin, load_plugins
+from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.tasks.network import Network
 
 SharedForms = dict[str, dict[Any, Any]]
@@ -94,6 +95,10 @@ class KernelVariants(Protocol):
 
     def key(self, function: relay.Function, target: tvm.target.Target) -> str | None:
         """Return the name of a fused function among `Tunings`; None: there is no variant of it."""
+
+    def cuts(self, function: relay.Function) -> ExprSet:
+        """Return the values of a fused function behind which another kernel goes on, so that there
+        may be a variant of the first; none: it stays whole."""
 
     def lower(
         self, function: relay.Function, target: tvm.target.Target, key: str, tuning: str

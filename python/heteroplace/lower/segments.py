@@ -21,14 +21,28 @@ from tvm import relay
 
 from heteroplace.errors import LoweringError
 from heteroplace.lower.dense_products import DenseProducts
-from heteroplace.lower.kernel_provider import SegmentPasses, SharedForms, kernel_providers
+from heteroplace.lower.kernel_provider import (
+    SegmentPasses,
+    SharedForms,
+    kernel_providers,
+    kernel_variants,
+)
 from heteroplace.lower.layout_rules import register_layout_rules
-from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
+from heteroplace.relay.expr_map import ExprSet
+from heteroplace.relay.expressions import (
+    function_pass,
+    is_op_call,
+    leaves,
+    post_order,
+    task_of_span,
+    tasks_in,
+)
 from heteroplace.relay.index_guards import GuardIndices
 from heteroplace.relay.legalize import Legalize
-from heteroplace.relay.targets import has_product_library, kernel_target
+from heteroplace.relay.targets import has_product_library, kernel_target, variant_maker
 from heteroplace.relay.tasks.kept_casts import KeptCasts
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
+from heteroplace.relay.tasks.split_repeated import split_groups
 from heteroplace.relay.tasks.split_tasks import SplitTasks, casts_within_tasks
 from heteroplace.tir.quiet_argmax import register_quiet_argmax
 from heteroplace.tvm_bridge import lowering_by_tvm
@@ -128,7 +142,7 @@ def cut_segments(
                 )
                 for name, provider in providers.items()
             ]
-            main = _optimise(function, target, added)
+            main = _optimise(function, target, added, own_targets or {})
             names = tuple(segment.params), tuple(segment.exports)
             as_stock = tuple(each.as_stock for each in added if each.as_stock is not None)
             segments.append(Segment(target, main, *names, as_stock))
@@ -136,7 +150,10 @@ def cut_segments(
 
 
 def _optimise(
-    function: relay.Function, target: tvm.target.Target, added: Sequence[SegmentPasses]
+    function: relay.Function,
+    target: tvm.target.Target,
+    added: Sequence[SegmentPasses],
+    own_targets: Mapping[str, tvm.target.Target],
 ) -> relay.Function:
     """Run the passes of relay.build that need the target, with the added ones, then FuseOps within
     each task."""
@@ -158,8 +175,32 @@ def _optimise(
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target, lowering_by_tvm():
         mod = tvm.transform.Sequential(chosen)(mod)
-        apart = tvm.transform.Sequential([SplitTasks(), relay.transform.InferType()])
-        return apart(fuse(mod))["main"]
+        apart = [SplitTasks(), SplitVariants(own_targets), relay.transform.InferType()]
+        return tvm.transform.Sequential(apart)(fuse(mod))["main"]
+
+
+def SplitVariants(  # noqa: N802  (named as TVM names its passes)
+    own_targets: Mapping[str, tvm.target.Target],
+) -> tvm.transform.Pass:
+    """Return the pass, after FuseOps, that splits groups of which a variant computes but a part.
+
+    Parameters
+    ----------
+    own_targets
+        As of `cut_segments`.
+    """
+    makers = {task: variant_maker(target) for task, target in own_targets.items()}
+    variants = {maker: kernel_variants(maker) for maker in set(makers.values()) if maker}
+
+    def cuts(group: relay.Function) -> ExprSet:
+        tasks = tasks_in(group)
+        maker = makers.get(tasks[-1]) if tasks else None
+        return ExprSet() if maker is None else variants[maker].cuts(group)
+
+    def run(function: relay.Function) -> relay.Function:
+        return split_groups(function, cuts) if variants else function
+
+    return function_pass("SplitVariants", run)
 
 
 def planned_task(call: relay.Call, tasks: Container[str]) -> str:

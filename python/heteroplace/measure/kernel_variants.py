@@ -37,6 +37,7 @@ from heteroplace.relay.expressions import post_order, task_of_span
 from heteroplace.relay.products import constant_weights, gated_weights
 from heteroplace.relay.targets import MAKER_KEYS, with_kernels_of
 from heteroplace.relay.tasks.network import Network
+from heteroplace.relay.tasks.split_repeated import parts_between
 from heteroplace.run.missing_devices import missing_devices
 
 _DESCRIBE_KERNELS = "heteroplace.measure.kernels.kernel_identity:describe_kernels"
@@ -239,7 +240,11 @@ def variant_tasks(
     tuned = {
         symbol
         for symbol, kernel in calls.kernels.items()
-        if kernel.function is not None and variants.key(kernel.function, kernel.target) in tunings
+        if kernel.function is not None
+        and any(
+            variants.key(part, kernel.target) in tunings
+            for part in parts_between(kernel.function, variants.cuts(kernel.function))
+        )
     }
     names = {call.task for call in calls.calls if call.kernel in tuned}
     return [

@@ -156,6 +156,14 @@ def split_groups(
     return relay.Function(function.params, mapped[function.body], None, [], function.attrs)
 
 
+def parts_between(group: relay.Function, cuts: ExprSet) -> list[relay.Function]:
+    """Return the fused functions into which a group is split at some values; none: it is whole."""
+    if not cuts:
+        return [group]
+    nodes = post_order(_fused_again(group, cuts).body)
+    return [node.op for node in nodes if is_primitive_call(node)]
+
+
 def _cuts(group: relay.Function) -> ExprSet:
     """The values of a fused group that get kernels of their own; none if it repeats little."""
     whole = _Expansion(group.body)

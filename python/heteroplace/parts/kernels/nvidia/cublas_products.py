@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+import tvm
 from tvm import relay
 
 from heteroplace.model.op_traits.op_table import traits_of
@@ -29,6 +30,7 @@ from heteroplace.parts.kernels.nvidia.library_kernels import (
     LibraryKernel,
     operands_text,
 )
+from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.expressions import post_order, static_shape
 
 
@@ -101,35 +103,63 @@ class Product(LibraryKernel):
 
 def product_of(function: relay.Function) -> Product | None:
     """Return the product that a fused function is; None: it is none."""
-    if not is_float32_function(function):
+    if not is_float32_function(function) or (only := _OnlyProduct.of(function)) is None:
         return None
-    parameters = list(function.params)
-    calls = [node for node in post_order(function.body) if isinstance(node, relay.Call)]
-    products = [call for call in calls if traits_of(op_name(call)).kind == "product"]
-    if len(products) != 1:
-        return None
-    call = products[0]
-    if any(argument not in parameters for argument in call.args):
-        return None
-    extents = _extents(call)
-    if extents is None or any(not 0 < extent <= MAX_EXTENT for extent in extents.numbers):
-        return None
-    left, right = (parameters.index(argument) for argument in call.args)
-    batch, rows, columns, _ = extents.numbers
-
-    def is_bias(whole: Sequence[int], shape: Sequence[int], axis: int | None) -> bool:
-        """Along the last axis, whatever the others are by now."""
-        if axis not in (None, -1, len(whole) - 1):
-            return False
-        return whole[-1] == columns == math.prod(shape) and (shape or (1,))[-1] == columns
-
-    epilogue = Epilogue(function, calls, batch * rows * columns, is_bias)
+    call, extents, epilogue = only
     activation = activation_of(function.body, epilogue.climb(call))
     if activation is None or not epilogue.reads_all(call):
         return None
+    left, right = (list(function.params).index(argument) for argument in call.args)
     return Product(
         *extents.numbers, *extents.flags, left, right, epilogue.bias, epilogue.sum, activation
     )
+
+
+def ends_of_product(function: relay.Function) -> ExprSet:
+    """Return the last value that cuBLASLt computes of a fused function; none: it computes all of
+    it, or nothing."""
+    if (only := _OnlyProduct.of(function)) is None or product_of(function) is not None:
+        return ExprSet()
+    call, _, epilogue = only
+    end = epilogue.climb(call)
+    users = epilogue.users[end]
+    if len(users) == 1 and op_name(users[0]) == "nn.relu":
+        end = users[0]
+    head = relay.Function(relay.analysis.free_vars(end), end)
+    is_part = not end.same_as(function.body)
+    typed = relay.transform.InferType()(tvm.IRModule.from_expr(head))["main"]
+    return ExprSet([end] if is_part and product_of(typed) is not None else [])
+
+
+class _OnlyProduct(NamedTuple):
+    """The one product of a function, and what is added to it."""
+
+    call: relay.Call
+    extents: _Extents
+    epilogue: Epilogue
+
+    @classmethod
+    def of(cls, function: relay.Function) -> _OnlyProduct | None:
+        """Return it if it multiplies two parameters; else None."""
+        calls = [node for node in post_order(function.body) if isinstance(node, relay.Call)]
+        products = [call for call in calls if traits_of(op_name(call)).kind == "product"]
+        if len(products) != 1:
+            return None
+        call = products[0]
+        if any(argument not in list(function.params) for argument in call.args):
+            return None
+        extents = _extents(call)
+        if extents is None or any(not 0 < extent <= MAX_EXTENT for extent in extents.numbers):
+            return None
+        batch, rows, columns, _ = extents.numbers
+
+        def is_bias(whole: Sequence[int], shape: Sequence[int], axis: int | None) -> bool:
+            """Along the last axis, whatever the others are by now."""
+            if axis not in (None, -1, len(whole) - 1):
+                return False
+            return whole[-1] == columns == math.prod(shape) and (shape or (1,))[-1] == columns
+
+        return cls(call, extents, Epilogue(function, calls, batch * rows * columns, is_bias))
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES, Library
 from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
 from heteroplace.relay.targets import DL_DEVICE_TYPES
 from heteroplace.relay.tasks.network import Network
+from heteroplace.relay.tasks.split_repeated import parts_between
 from heteroplace.run.missing_devices import missing_devices
 from heteroplace.stage_log import StageLog
 from heteroplace.tvm_bridge import library_path
@@ -90,13 +91,16 @@ def known_library_kernels(
             placement = [gpu if gpu in ids else ids[0] for ids in allowed]
             chooser = _Chooser(library, cluster.devices[gpu], precision, version, store)
             for kernel in compiled.calls(cluster, placement).kernels.values():
-                found_kernel = None if kernel.function is None else library.find(kernel.function)
-                if found_kernel is None or kernel.target.kind.name != "cuda":
+                if kernel.function is None or kernel.target.kind.name != "cuda":
                     continue
-                key = found_kernel.key(precision, kernel.target)
-                symbol = kernels.get(key) or chooser.symbol(found_kernel, kernel.op)
-                if symbol:
-                    kernels[key] = symbol
+                cuts = library.cuts(kernel.function)
+                for part in map(library.find, parts_between(kernel.function, cuts)):
+                    if part is None:
+                        continue
+                    key = part.key(precision, kernel.target)
+                    symbol = kernels.get(key) or chooser.symbol(part, kernel.op)
+                    if symbol:
+                        kernels[key] = symbol
     StageLog.of(options.progress).detail(
         f"{len(kernels)} {library.kernel}s of {library.name} {version}, in {precision}"
     )

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 from tvm import relay
 
-from heteroplace.parts.kernels.nvidia.cublas_products import Product, product_of
+from heteroplace.parts.kernels.nvidia.cublas_products import (
+    Product,
+    ends_of_product,
+    product_of,
+)
 from heteroplace.parts.kernels.nvidia.cudnn_convolutions import Convolution, convolution_of
 from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
+from heteroplace.relay.expr_map import ExprSet
 
 
 @dataclass(frozen=True)
@@ -26,12 +31,14 @@ class Library:
     """"product": what such a kernel is."""
     find: Callable[[relay.Function], LibraryKernel | None]
     """The kernel that a fused function is; None: it is none of this library's."""
+    cuts: Callable[[relay.Function], ExprSet] = lambda _: ExprSet()
+    """The values at which a fused function is split, for the library to compute a part."""
 
 
 LIBRARIES = {
     each.option: each
     for each in (
-        Library("cublas", "cuBLASLt", Product.library, "product", product_of),
+        Library("cublas", "cuBLASLt", Product.library, "product", product_of, ends_of_product),
         Library("cudnn", "cuDNN", Convolution.library, "convolution", convolution_of),
     )
 }

@@ -13,6 +13,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.implementations import LIBRARY_MAKERS, LibraryMaker
 from heteroplace.parts.kernels.nvidia.known_library_kernels import known_library_kernels
 from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES
+from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.tasks.network import Network
 
 
@@ -37,6 +38,10 @@ class LibraryVariants:
         """Return `LibraryKernel.key`."""
         kernel = LIBRARIES[self.option].find(function)
         return None if kernel is None else kernel.key(self.maker.precision, target)
+
+    def cuts(self, function: relay.Function) -> ExprSet:
+        """Return the last value that the library computes of a function, if it is not the whole."""
+        return LIBRARIES[self.option].cuts(function)
 
     def lower(
         self, function: relay.Function, target: tvm.target.Target, key: str, tuning: str

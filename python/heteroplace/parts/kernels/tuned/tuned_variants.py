@@ -15,6 +15,7 @@ from heteroplace.parts.kernels.tuned.tuned_kernels import (
     tuned_symbol,
     tuning_digest,
 )
+from heteroplace.relay.expr_map import ExprSet
 from heteroplace.relay.tasks.network import Network
 
 
@@ -27,6 +28,10 @@ class TunedVariants:
     def key(self, function: relay.Function, target: tvm.target.Target) -> str | None:
         """Return `tuning_digest`."""
         return tuning_digest(function)
+
+    def cuts(self, function: relay.Function) -> ExprSet:
+        """Return none."""
+        return ExprSet()
 
     def lower(
         self, function: relay.Function, target: tvm.target.Target, key: str, tuning: str
