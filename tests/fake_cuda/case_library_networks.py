@@ -33,6 +33,7 @@ tvm = pytest.importorskip("tvm")
 from tvm import relay  # noqa: E402
 
 from tests.fake_cuda.library_networks import (  # noqa: E402
+    FEED_FORWARD,
     NETWORKS,
     NetworkCase,
     all_networks,
@@ -62,6 +63,16 @@ def test_a_network_is_placed_exported_and_run(
     assert fake.calls()[case.computing] == before + case.num_kernels * (1 + cuda_graphs)
     assert case.error_of(executor, fake) < 1e-5
     assert executor.memory()["gpu0"].workspace_bytes >= 4096
+
+
+def test_a_library_computes_what_is_before_an_activation_that_it_lacks(fake: FakeCuda) -> None:
+    executable = FEED_FORWARD.build()
+    ops = [task.op for task in executable.solution.graph.tasks if "dense" in task.op]
+    assert [len(op.split("+")) for op in ops] == [7, 3]
+    before = fake.calls().get(FEED_FORWARD.computing, 0)
+    executor = hp.Executor(executable)
+    assert fake.calls()[FEED_FORWARD.computing] == before + FEED_FORWARD.num_kernels
+    assert FEED_FORWARD.error_of(executor, fake) < 1e-5
 
 
 @pytest.mark.parametrize("cuda_graphs", [False, True])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,27 @@ def layers_numbers(x: np.ndarray) -> np.ndarray:
     scores /= scores.sum(axis=-1, keepdims=True)
     y = (scores @ heads).transpose(1, 0, 2).reshape(ROWS, WIDTH)
     return np.asarray(np.maximum(y @ first.T + first_bias, 0) @ second.T + second_bias)
+
+
+def feed_forward() -> tvm.IRModule:
+    """Two dense layers of a transformer: a GELU by erf behind the first, then what was read."""
+    first, first_bias, second, second_bias = map(relay.const, _random_weights(*_LAYERS))
+    x = relay.var("x", shape=(1, ROWS, WIDTH), dtype="float32")
+    inner = relay.nn.dense(relay.reshape(x, (ROWS, WIDTH)), first) + first_bias
+    inner = relay.reshape(inner, (1, ROWS, 4 * WIDTH))
+    half = relay.const(0.5) * inner
+    hidden = half * (relay.const(1.0) + relay.erf(inner * relay.const(2**-0.5)))
+    outer = relay.nn.dense(relay.reshape(hidden, (ROWS, 4 * WIDTH)), second) + second_bias
+    return tvm.IRModule.from_expr(relay.reshape(outer, (1, ROWS, WIDTH)) + x)
+
+
+def feed_forward_numbers(x: np.ndarray) -> np.ndarray:
+    """What they compute, in float64."""
+    weights = _random_weights(*_LAYERS)
+    first, first_bias, second, second_bias = (each.astype("float64") for each in weights)
+    inner = x.astype("float64") @ first.T + first_bias
+    hidden = inner / 2 * (1 + np.vectorize(math.erf)(inner * 2**-0.5))
+    return np.asarray(hidden @ second.T + second_bias + x)
 
 
 _FILTERS = (CHANNELS, CHANNELS, 3, 3)
@@ -159,6 +181,15 @@ NETWORKS = [
         "libcudnn.so.9",
     ),
 ]
+
+FEED_FORWARD = replace(
+    NETWORKS[0],
+    module=feed_forward,
+    numbers=feed_forward_numbers,
+    shape=(1, ROWS, WIDTH),
+    num_kernels=2,
+)
+"""Of whose first layer the library computes what is before the GELU."""
 
 all_networks = pytest.mark.parametrize("case", NETWORKS, ids=lambda case: case.option)
 """Gives a test each network as `case`."""

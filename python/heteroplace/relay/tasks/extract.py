@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.model.tasks import main_op
 from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
@@ -34,6 +36,11 @@ from heteroplace.relay.shard_spans import span_name
 from heteroplace.relay.tasks.flops import call_flops
 from heteroplace.relay.tasks.prepare import fuse
 from heteroplace.relay.tasks.task_tensors import task_tensors
+
+_RESHAPES_BEHIND = "heteroplace.relay.axes.reshapes_behind:ReshapesBehind"
+"""Loaded for a module with products of matrices and views."""
+_VIEWS = ops_where(lambda op: op.kind == "view")
+_PRODUCTS = ops_where(lambda op: op.kind == "product")
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,9 @@ def extract(mod: tvm.IRModule, name: str = "model") -> Extraction:
         Control flow, references, dynamic shapes, functions meant for an external compiler, or an
         output that is a constant.
     """
+    ops = set(relay.analysis.list_op_freqs(mod))
+    if ops & _VIEWS and ops & _PRODUCTS:
+        mod = load_entry(_RESHAPES_BEHIND)()(mod)
     return _Extractor(fuse(mod)["main"], name).run()
 
 

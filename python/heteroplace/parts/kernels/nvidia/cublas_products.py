@@ -5,7 +5,8 @@
 The product is that of `nn.dense`, `nn.matmul` or `nn.batch_matmul` of float32; a bias is added
 along the last axis, a sum has the shape of the result, and the activation is `nn.relu` or GELU by
 tanh, which is cuBLASLt's (that by erf differs by up to 5e-4, so it is not taken for it). Shapes may
-change on the way. `src/parts/kernels/product.h` reads the symbol.
+change on the way. Of a function that goes on otherwise, cuBLASLt computes the part before, and a
+kernel of TVM's the rest. `src/parts/kernels/product.h` reads the symbol.
 """
 
 from __future__ import annotations
