@@ -8,14 +8,15 @@ import numpy as np
 import onnx_models as om
 import pytest
 import tvm
-from relay_models import module, var
+from relay_models import cpu_cluster, module, var
 from tvm import relay
 
+import heteroplace as hp
 from heteroplace.relay.axes.reshapes_behind import ReshapesBehind
 from heteroplace.relay.expressions import is_op_call, post_order
 from heteroplace.relay.tasks.extract import extract
 from heteroplace.relay.tasks.network import cut_network
-from zoo.models.catalogue import import_model
+from zoo.models.catalogue import Model, import_model
 from zoo.models.transformers import bert_onnx
 
 pytestmark = pytest.mark.relay
@@ -151,10 +152,25 @@ def test_a_chain_of_residuals_is_one_task_for_each_product() -> None:
     assert len(reshapes) == 2
 
 
-def test_layers_of_a_bert_have_no_pass_over_memory_behind_a_product() -> None:
+def small_bert() -> Model:
     sizes = {"layers": 2, "hidden": 16, "heads": 2, "tokens": 6, "vocabulary": 11}
     bounds = {"ids": 11, "kinds": 2, "mask": 2}
-    model = import_model("bert", bert_onnx(**sizes, seed=0), bounds=bounds)
+    return import_model("bert", bert_onnx(**sizes, seed=0), bounds=bounds)
+
+
+def test_a_bert_computes_what_onnxruntime_computes() -> None:
+    model = small_bert()
+    assert model.onnx_model is not None
+    executable = hp.compile(model.onnx_model, cpu_cluster(), costs="estimate", verify="off")
+    assert any(task.op == "nn.dense+add+add" for task in executable.solution.graph.tasks)
+    actual = hp.Executor(executable).run(model.inputs)
+    expected = om.run_onnxruntime(model.onnx_model, model.inputs)
+    for ours, theirs in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5 * np.abs(theirs).max())
+
+
+def test_layers_of_a_bert_have_no_pass_over_memory_behind_a_product() -> None:
+    model = small_bert()
     with tvm.transform.PassContext(opt_level=3):
         graph = cut_network(model.mod, model.params).graph
     counts = Counter(task.op for task in graph.tasks)
