@@ -6,7 +6,7 @@ TVM: commands check a file and its reader before they load it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.model.solution import Solution
 from heteroplace.registry import load_plugins
+from heteroplace.state_option import StateNames
 
 
 class Imported(Protocol):
@@ -57,6 +58,7 @@ class Frontend(Protocol):
         batch: int | None = None,
         is_any_batch: bool = False,
         keeps_weights: bool = False,
+        state: StateNames = "",
     ) -> Imported:
         """Import a model.
 
@@ -74,6 +76,8 @@ class Frontend(Protocol):
             These inputs take any number of rows.
         keeps_weights
             Small tensors stay parameters, so that they can be trained.
+        state
+            The option `state`: caches that grow with each call get a fixed capacity.
 
         Raises
         ------
@@ -84,11 +88,12 @@ class Frontend(Protocol):
         """
 
     def free_sizes(
-        self, model: object, shapes: Mapping[str, Sequence[int]]
+        self, model: object, shapes: Mapping[str, Sequence[int]], state: StateNames = ""
     ) -> dict[str, tuple[int | str, ...]]:
         """Return the sizes of each input that leaves one free: a number, or the name of a free one.
 
-        `shapes` fixes those of its inputs, but for a size of -1. Empty if the file cannot be read.
+        `shapes` fixes those of its inputs, but for a size of -1. With `state`, the mask of a cache
+        that grows has the size of the past. Empty if the file cannot be read.
         """
 
     def fixed_by_arrays(
@@ -124,6 +129,21 @@ def has_free_batch(free_sizes: Mapping[str, Sequence[int | str]]) -> bool:
     (False, True)
     """
     return any(shape and isinstance(shape[0], str) for shape in free_sizes.values())
+
+
+def open_sizes(
+    frontend: Frontend, model: object, names: Collection[str], state: StateNames
+) -> dict[str, tuple[int | str, ...]]:
+    """Return the free sizes of inputs, in the way in which all these names of sizes are used.
+
+    A mask of tokens whose size has a name of its own has the size of the past with state, and
+    either name may be used.
+    """
+    if state:
+        free = frontend.free_sizes(model, {}, state)
+        if set(names) <= {size for shape in free.values() for size in shape}:
+            return free
+    return frontend.free_sizes(model, {})
 
 
 def named_shapes(

@@ -22,6 +22,7 @@ from heteroplace.frontends import (
     frontend_of_object,
     has_free_batch,
     named_shapes,
+    open_sizes,
 )
 from heteroplace.model.cluster import Cluster
 from heteroplace.pipeline.model_import import (
@@ -99,8 +100,9 @@ def read_network(
         return ModelNetwork(model.mod, {"params": model.params, **options})  # type: ignore[attr-defined]
     sizes.check_mappings()
     frontend = _frontend(model)
+    state = options.get("state", "")
     if sizes.named:
-        free = frontend.free_sizes(model, {})
+        free = open_sizes(frontend, model, sizes.named, state)
         shapes = {**named_shapes(free, sizes.named), **(sizes.shapes or {})}
         sizes = replace(sizes, shapes=shapes)
     check_costs(cluster, options)
@@ -117,6 +119,7 @@ def read_network(
         values=sizes.values or {},
         batch=_rows(frontend, model, sizes),
         say=say,
+        state=state,
     )
     keywords = dict(options)
     if not ignore_annotations:

@@ -122,6 +122,23 @@ def state_pairs(state: StateNames, inputs: Ports, outputs: Ports) -> StatePairs:
     return tuple((name, state[name]) for name, _, _ in inputs if name in state)
 
 
+def possible_pairs(
+    state: StateNames, inputs: Sequence[str], outputs: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return pairs that may be meant, by their names alone: (input, output), in order of inputs.
+
+    Examples
+    --------
+    >>> possible_pairs("auto", ["x", "past.0.key"], ["y", "present.0.key"])
+    [('past.0.key', 'present.0.key')]
+    """
+    if isinstance(state, str):
+        named = [(name, output) for output in outputs for name in _input_names(output)]
+    else:
+        named = [(name, output) for name, output in state.items() if output in outputs]
+    return [pair for name in inputs for pair in named if pair[0] == name]
+
+
 def _named_alike(inputs: Ports, outputs: Ports) -> StatePairs:
     """The pairs whose names say so, of one type and shape."""
     types = {name: (shape, dtype) for name, shape, dtype in inputs}

@@ -14,6 +14,7 @@ from heteroplace.frontends import Frontend, Imported
 from heteroplace.model.cluster import Cluster
 from heteroplace.place_options import cost_model_names
 from heteroplace.run.missing_devices import missing_devices
+from heteroplace.state_option import StateNames
 
 Say = Callable[[str], None]
 
@@ -26,6 +27,7 @@ def import_model(
     values: Mapping[str, Any],
     batch: int | None,
     say: Say,
+    state: StateNames = "",
 ) -> Imported:
     """Import a model.
 
@@ -33,7 +35,7 @@ def import_model(
     ----------
     model
         The path of a file, or a model in memory that the front end reads.
-    shapes, values, batch
+    shapes, values, batch, state
         See `Frontend.import_file`; `values` win over `shapes`.
 
     Raises
@@ -43,7 +45,8 @@ def import_model(
     """
     say(f"Reading {model_name(model)}")
     shapes = {name: shape for name, shape in shapes.items() if name not in values}
-    return frontend.import_file(model, shapes=shapes, values=values, batch=batch)
+    options = {"state": state} if state else {}
+    return frontend.import_file(model, shapes=shapes, values=values, batch=batch, **options)
 
 
 def model_name(model: object) -> str:

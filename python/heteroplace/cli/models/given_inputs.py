@@ -19,9 +19,10 @@ import numpy as np
 
 from heteroplace.cli.models.model_arrays import Arrays
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.frontends import frontend_of, named_shapes
+from heteroplace.frontends import frontend_of, named_shapes, open_sizes
 from heteroplace.options import Argument, count, key_value, named_pairs
 from heteroplace.run.array_files import read_array
+from heteroplace.state_option import StateNames, joined_state
 
 _SIZES = r"-?[0-9]+(,-?[0-9]+)*"
 
@@ -40,6 +41,8 @@ class InputSizes:
     """Values, as lists or numbers, of inputs that become constants."""
     command: str = "run"
     """The subcommand that was called."""
+    state: StateNames = ""
+    """The option `state`."""
 
 
 def add_input(parser: argparse._ActionsContainer, arrays: str) -> None:
@@ -146,9 +149,12 @@ def input_sizes(
     """
     values = named_pairs("--fix", arguments.fix)
     named = {**named_pairs("--size", arguments.size), **entry}
-    free = frontend_of(model).free_sizes(model, {}) if named else {}
+    state = _state(arguments)
+    free = open_sizes(frontend_of(model), model, named, state) if named else {}
     shapes = {**named_shapes(free, named), **input_shapes(arguments)}
-    sizes = InputSizes(shapes, arguments.batch, values=values, command=arguments.command)
+    sizes = InputSizes(
+        shapes, arguments.batch, values=values, command=arguments.command, state=state
+    )
     for name, value in sizes.values.items():
         if name in arrays and not np.array_equal(arrays[name], value):
             raise HeteroPlaceError(
@@ -159,6 +165,14 @@ def input_sizes(
         return sizes
     of_arrays, fixed = frontend_of(model).fixed_by_arrays(model, arrays, sizes.batch)
     return replace(sizes, of_arrays=of_arrays, values={**fixed, **sizes.values})
+
+
+def _state(arguments: argparse.Namespace) -> StateNames:
+    """Return the option --state of a command, if it has that."""
+    try:
+        return joined_state(getattr(arguments, "state", None) or ())
+    except ValueError as err:
+        raise HeteroPlaceError(f"--state: {err}") from err
 
 
 def measured_inputs(arrays: Arrays, sizes: InputSizes) -> dict[str, Any]:

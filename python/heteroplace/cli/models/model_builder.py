@@ -54,6 +54,7 @@ def import_file(path: Path, sizes: InputSizes, say: Say) -> Imported:
             values=sizes.values,
             batch=sizes.batch,
             say=say,
+            state=sizes.state,
         )
 
 
@@ -71,7 +72,8 @@ def with_free_sizes(path: Path, sizes: InputSizes) -> tuple[InputSizes, tuple[st
         The model leaves more open than its rows; the message has a command to paste.
     """
     reader = frontend_of(path)
-    free = reader.free_sizes(path, _given_shapes(sizes))
+    state = (sizes.state,) if sizes.state else ()
+    free = reader.free_sizes(path, _given_shapes(sizes), *state)
     free = {name: shape for name, shape in free.items() if name not in sizes.values}
     if not free:
         return sizes, ()

@@ -15,6 +15,7 @@ from heteroplace.entries import load_entry
 from heteroplace.errors import MissingPackageError
 from heteroplace.frontends import Imported
 from heteroplace.model.solution import Solution
+from heteroplace.state_option import StateNames
 
 _PREPARE = "heteroplace.parts.onnx.prepare"
 
@@ -45,6 +46,7 @@ class OnnxFrontend:
         batch: int | None = None,
         is_any_batch: bool = False,
         keeps_weights: bool = False,
+        state: StateNames = "",
     ) -> Imported:
         """Import a model; see `from_onnx`."""
         imported: Imported = load_entry("heteroplace.parts.onnx.importer:from_onnx")(
@@ -53,11 +55,12 @@ class OnnxFrontend:
             input_values=values,
             batch="symbolic" if is_any_batch else batch,
             keep_weights=keeps_weights,
+            state=state,
         )
         return imported
 
     def free_sizes(
-        self, model: object, shapes: Mapping[str, Sequence[int]]
+        self, model: object, shapes: Mapping[str, Sequence[int]], state: StateNames = ""
     ) -> dict[str, tuple[int | str, ...]]:
         """Return the sizes of each input that leaves one free; a free one by its name."""
         load_entry("heteroplace.parts.onnx.import_arguments:check_arguments")(
@@ -66,6 +69,10 @@ class OnnxFrontend:
         sizes: dict[str, tuple[int | str, ...]] = load_entry(f"{_PREPARE}.onnx_load:open_sizes")(
             model, shapes
         )
+        if state and sizes:
+            load_entry("heteroplace.parts.onnx.caches.grown_pairs:share_capacity")(
+                model, sizes, shapes, state
+            )
         return sizes
 
     def fixed_by_arrays(

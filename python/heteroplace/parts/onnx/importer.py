@@ -25,6 +25,7 @@ import tvm
 from onnx import ModelProto, NodeProto
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import FrontendError
 from heteroplace.interrupts import interruptible
 from heteroplace.parts.onnx.converters import RANDOM_OPS, REFUSED
@@ -60,8 +61,11 @@ from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.limits import check_sizes
 from heteroplace.relay.output_names import with_graph_name, with_output_names
 from heteroplace.relay.tasks.fold import children, is_static
+from heteroplace.state_option import StateNames
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
+_FIX_GROWN_CACHES = "heteroplace.parts.onnx.caches.grown_caches:with_fixed_caches"
+"""Loaded for models with state."""
 _MAX_REASON_LENGTH = 400
 _CONSEQUENCE = "The type inference pass was unable"
 """What the type checker says after the true reason."""
@@ -87,6 +91,7 @@ class _Settings:
     input_values: Mapping[str, npt.ArrayLike]
     simplify: bool
     keep_weights: bool
+    state: StateNames
 
 
 @interruptible
@@ -98,6 +103,7 @@ def from_onnx(
     batch: int | Literal["symbolic"] | None = None,
     simplify: bool = True,
     keep_weights: bool = False,
+    state: StateNames = "",
 ) -> ImportedModel:
     """Import an ONNX model, with or without weights.
 
@@ -119,6 +125,9 @@ def from_onnx(
     keep_weights
         Keep small tensors (biases) as parameters too, so that they can be trained: those of more
         than one number that only sums, products, norms, convolutions and look-ups read.
+    state
+        Outputs by the inputs that they replace from call to call, or "auto": caches of keys and
+        values that grow with each call get a fixed capacity, the size of the past.
 
     Returns
     -------
@@ -138,7 +147,7 @@ def from_onnx(
     ... # doctest: +SKIP
     """
     check_arguments(path_or_model, input_shapes, input_values, batch)
-    settings = _Settings(input_values or {}, simplify, keep_weights)
+    settings = _Settings(input_values or {}, simplify, keep_weights, state)
     if batch is None:
         return _imported(path_or_model, input_shapes or {}, settings)
     free = free_batch(path_or_model, input_shapes or {}, settings.input_values)
@@ -162,7 +171,9 @@ def _imported(
     model, where = read_model(path_or_model)
     report = set_input_values(model, settings.input_values, where)
     report += (labels := numbers_for_labels(model, where))
-    origin = model if settings.input_values or labels else path_or_model
+    model, fixed = _with_fixed_caches(model, settings.state, input_shapes, where)
+    report += fixed
+    origin = model if settings.input_values or labels or fixed else path_or_model
     source = OnnxSource.of(origin, input_shapes, settings.simplify)
     report += set_input_shapes(model, input_shapes, where)
     report += _small_integers(model, where)
@@ -193,6 +204,18 @@ def _imported(
         outputs=outputs,
         report=tuple(report),
     )
+
+
+def _with_fixed_caches(
+    model: ModelProto, state: StateNames, input_shapes: Mapping[str, Sequence[int]], where: str
+) -> tuple[ModelProto, list[str]]:
+    """Return the model with a fixed capacity of caches that grow, and what was done to it."""
+    if not state:
+        return model, []
+    fixed: tuple[ModelProto, list[str]] = load_entry(_FIX_GROWN_CACHES)(
+        model, state, input_shapes, known_ops(), where
+    )
+    return fixed
 
 
 def _prepared(
