@@ -18,12 +18,17 @@ from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.caches.length_run import Values
 from heteroplace.parts.onnx.caches.shape_rules import attribute
 from heteroplace.parts.onnx.prepare.onnx_load import parse_file, true_inputs
+from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
 from heteroplace.state_option import StateNames, possible_pairs
 
 MASK, POSITIONS = "attention_mask", "position_ids"
 _TOKENS = ("input_ids", "inputs_embeds")
 _ROWS, _RANK = 2, 4
 """The axis of tokens, and how many axes a cache has."""
+
+
+_SAME = ("Cast", "Identity", "Slice")
+"""What may lie between a Concat and an output, if it changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ def grown_caches(graph: GraphProto, pairs: Iterable[tuple[str, str]]) -> list[Gr
         if value is None or not _may_grow(value):
             continue
         joined = present
-        while joined in producers and producers[joined].op_type in ("Identity", "Slice"):
+        while joined in producers and producers[joined].op_type in _SAME:
             joined = producers[joined].input[0]
         node = producers.get(joined)
         if node is not None and node.op_type == "Concat" and _is_join(node, past, producers):
@@ -175,12 +180,15 @@ def check_growth(
     """Raise FrontendError unless each present has the rows of its past and of the new tokens."""
     for cache in caches:
         for past, values in runs.items():
+            before = values[cache.past]
+            expected = (*before.shape[:_ROWS], past + length, *before.shape[_ROWS + 1 :])
             for name in (cache.joined, cache.present):
-                shape = values[name].shape if name in values else None
-                if shape is None or shape[_ROWS] != past + length:
+                after = values.get(name)
+                if after is None or (after.shape, after.array.dtype) != (expected, before.array.dtype):
+                    shown = f"{after.array.dtype} {list(after.shape)}" if after else "not known"
                     raise FrontendError(
-                        f"{where}: with {past} past tokens and {length} new ones, output "
-                        f"'{cache.present}' has the shape {shape}; expected {past + length} rows "
-                        f"at axis {_ROWS}. It cannot be state: give a smaller capacity if the "
-                        f"model keeps fewer rows, or leave the option state out"
+                        f"{where}: {describe_node(cache.node)}: with {past} past tokens and "
+                        f"{length} new ones, the type of '{cache.present}' is {shown}; expected "
+                        f"{before.array.dtype} {list(expected)}. It cannot be state: give a smaller "
+                        f"capacity if the model keeps fewer rows, or leave the option state out"
                     )

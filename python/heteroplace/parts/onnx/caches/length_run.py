@@ -16,7 +16,7 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from heteroplace.parts.onnx.caches.shape_rules import ruled_dtype, ruled_shape
+from heteroplace.parts.onnx.caches.shape_rules import attribute, ruled_dtype, ruled_shape
 from heteroplace.parts.onnx.prepare.onnx_repair import ONNX_DOMAINS
 
 Array = npt.NDArray[Any]
@@ -112,19 +112,18 @@ class Evaluator:
         if any(attribute.HasField("g") for attribute in node.attribute):
             return []
         is_known = all(each.is_known for each in present)
-        if not is_known or not is_exact:
-            value = _by_rule(node, operands)
-            if value is not None and not (is_known and _is_small(value.shape, value.array.dtype)):
-                return [value]
+        value = None if is_known and is_exact else _by_rule(node, operands)
+        if value is not None and not (is_known and _is_small(value.shape, value.array.dtype)):
+            return [value]
         num_elements = sum(each.array.size for each in present)
         if num_elements > _MAX_EVALUATED and not is_exact and node.op_type not in _VIEWS:
             return []
-        arrays = self._evaluated(node, operands) or []
-        if is_exact:
-            return [Value(array, True) for array in arrays]
+        arrays = self._evaluated(node, operands)
+        if arrays is None:
+            return [] if value is None else [value]
         return [
             Value(array, True)
-            if is_known and _is_small(array.shape, array.dtype)
+            if is_exact or (is_known and _is_small(array.shape, array.dtype))
             else unknown(array.shape, array.dtype)
             for array in arrays
         ]
@@ -135,6 +134,8 @@ class Evaluator:
         """The outputs of a node by ONNX's reference; None: it has none."""
         if node.op_type == "Shape" and not node.attribute and operands[0] is not None:
             return [np.array(operands[0].shape, np.int64)]
+        if node.op_type == "GatherElements":  # the reference takes few rows only
+            return _gathered_elements(node, operands)
         names = [f"x{i}" if each is not None else "" for i, each in enumerate(operands)]
         outputs = [f"y{i}" if name else "" for i, name in enumerate(node.output)]
         plain = NodeProto()
@@ -165,6 +166,17 @@ class Evaluator:
         )
         graph = helper.make_graph([node], "node", inputs, outputs)
         return helper.make_model(graph, opset_imports=self.model.opset_import)
+
+
+def _gathered_elements(node: NodeProto, operands: Sequence[Value | None]) -> list[Array] | None:
+    data, places = operands[0], operands[1]
+    if data is None or places is None:
+        return None
+    axis = int(str(attribute(node, "axis", 0)))
+    try:
+        return [np.take_along_axis(data.array, places.array.astype(np.int64), axis)]
+    except (IndexError, ValueError):
+        return None
 
 
 def _by_rule(node: NodeProto, operands: Sequence[Value | None]) -> Value | None:
