@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.caches.attention_core import AttentionCore, attention_cores
 from heteroplace.parts.onnx.caches.core_proof import CoreForm, CoreProver
+from heteroplace.parts.onnx.caches.fused_attention import split_attention
 from heteroplace.parts.onnx.caches.grown_pairs import (
     MASK,
     POSITIONS,
@@ -93,6 +94,7 @@ def with_fixed_caches(
     plain.CopyFrom(model)
     plain, _ = expand_functions(plain, is_known)
     expand_control_flow(plain)
+    split_attention(plain)
     lines = fix_grown_caches(plain, state, input_shapes, where)
     return (plain, lines) if lines else (model, [])
 

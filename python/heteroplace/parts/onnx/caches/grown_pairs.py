@@ -15,10 +15,11 @@ from pathlib import Path
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from heteroplace.errors import FrontendError
+from heteroplace.parts.onnx.caches.fused_attention import is_fused
 from heteroplace.parts.onnx.caches.length_run import Values
 from heteroplace.parts.onnx.caches.shape_rules import attribute
 from heteroplace.parts.onnx.prepare.onnx_load import parse_file, true_inputs
-from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
+from heteroplace.parts.onnx.prepare.onnx_repair import ONNX_DOMAINS, describe_node
 from heteroplace.state_option import StateNames, possible_pairs
 
 MASK, POSITIONS = "attention_mask", "position_ids"
@@ -110,11 +111,20 @@ def share_capacity(
     model = source if isinstance(source, ModelProto) else parse_file(Path(source))
     outputs = [value.name for value in model.graph.output]
     names = [value.name for value in true_inputs(model.graph)]
-    caches = grown_caches(model.graph, possible_pairs(state, names, outputs))
-    if caches:
-        past = sizes.get(caches[0].past, shapes.get(caches[0].past))
+    pairs = possible_pairs(state, names, outputs)
+    grown = [cache.past for cache in grown_caches(model.graph, pairs)]
+    fused = {name for node in model.graph.node if _joins(node) for name in node.input}
+    grown += [name for name, _ in pairs if name in fused]
+    if grown:
+        past = sizes.get(grown[0], shapes.get(grown[0]))
         if past is not None and len(past) == _RANK:
             sizes[MASK] = (mask[0], past[_ROWS])
+
+
+def _joins(node: NodeProto) -> bool:
+    """Whether a node adds rows to caches that it reads."""
+    is_standard = node.op_type == "Attention" and node.domain in ONNX_DOMAINS
+    return is_standard or is_fused(node)
 
 
 def _is_join(node: NodeProto, past: str, producers: Mapping[str, NodeProto]) -> bool:
