@@ -1,4 +1,4 @@
-"""Decoders whose caches grow with each call, laid out as exporters of PyTorch models lay them out."""
+"""Decoders whose caches grow with each call, laid out as exporters of PyTorch models do it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-VOCABULARY, LAYERS = 260, 2
+VOCABULARY = 260
+"""Bytes, and four special tokens."""
 HEADS, SHARED, SIZE = 4, 2, 8
 WIDTH = HEADS * SIZE
 _PAST, _NEW = "past_sequence_length", "sequence_length"
@@ -42,9 +43,14 @@ class Style:
     """Positions are the squares of places."""
     has_total: bool = False
     """The number of all tokens is an output."""
+    has_tables: bool = False
+    """Cosines and sines are rows of tables, which are cut to the number of all tokens."""
+    has_sums: bool = False
+    """Logits are divided by the sum of the numbers of the tokens so far."""
+    layers: int = 1
 
 
-LLAMA = Style()
+LLAMA = Style(layers=2)
 GPT2 = Style(has_positions=False, is_rotary=False, mask="buffer", scale="quotient")
 QWEN = Style(mask="where", scale="roots")
 MISTRAL = Style(has_positions=False, mask="added", window=5)
@@ -102,23 +108,35 @@ class _Decoder(_Graph):
         """Return the decoder."""
         hidden = self.op("Gather", self.weight(VOCABULARY, WIDTH), "input_ids")
         if not self.style.is_rotary:
-            hidden = self.op("Add", hidden, self.op("Gather", self.weight(64, WIDTH), self.positions))
-        for layer in range(LAYERS):
+            hidden = self.op(
+                "Add", hidden, self.op("Gather", self.weight(64, WIDTH), self.positions)
+            )
+        for layer in range(self.style.layers):
             hidden = self.op("Add", hidden, self._attention(layer, hidden))
-        logits = self.op("MatMul", hidden, self.weight(WIDTH, VOCABULARY))
+        logits = self.op("MatMul", hidden, self.weight(WIDTH, VOCABULARY, scale=0.1))
+        if self.style.has_sums:
+            numbers = self.op("CumSum", "attention_mask", self.value(1))
+            numbers = self.op("ReduceSum", numbers, self.value([1]), keepdims=0)
+            logits = self.op("Div", logits, self.op("Cast", numbers, to=_FLOAT))
         self.nodes.append(helper.make_node("Identity", [logits], ["logits"]))
         shared = SHARED if self.style.core == "plain" else HEADS
-        caches = [f"{i}.{part}" for i in range(LAYERS) for part in ("key", "value")]
+        caches = [f"{i}.{part}" for i in range(self.style.layers) for part in ("key", "value")]
         total = f"{_PAST} + {_NEW}"
         inputs = [
             _info("input_ids", _INT64, "batch_size", _NEW),
             _info("attention_mask", _INT64, "batch_size", total),
             *([_info("position_ids", _INT64, "batch_size", _NEW)] * self.style.has_positions),
-            *(_info(f"past_key_values.{name}", _FLOAT, "batch_size", shared, _PAST, SIZE) for name in caches),
+            *(
+                _info(f"past_key_values.{name}", _FLOAT, "batch_size", shared, _PAST, SIZE)
+                for name in caches
+            ),
         ]  # fmt: skip
         outputs = [
             _info("logits", _FLOAT, "batch_size", _NEW, VOCABULARY),
-            *(_info(f"present.{name}", _FLOAT, "batch_size", shared, total, SIZE) for name in caches),
+            *(
+                _info(f"present.{name}", _FLOAT, "batch_size", shared, total, SIZE)
+                for name in caches
+            ),
         ]
         if self.style.has_total:
             self.nodes.append(helper.make_node("Identity", [self.total], ["total"]))
@@ -143,7 +161,9 @@ class _Decoder(_Graph):
         if self.style.window:
             first = self.op("Sub", rows, self.value(self.style.window))
             is_seen = self.op("And", is_seen, self.op("Greater", self.keys, first))
-        kept = self.op("Gather", self.op("Cast", "attention_mask", to=TensorProto.BOOL), self.keys, axis=1)
+        kept = self.op(
+            "Gather", self.op("Cast", "attention_mask", to=TensorProto.BOOL), self.keys, axis=1
+        )
         kept = self.op("Unsqueeze", kept, self.value([1, 2]))
         is_seen = self.op("And", self.op("Unsqueeze", is_seen, self.value([0, 1])), kept)
         if self.style.mask == "where":
@@ -152,7 +172,9 @@ class _Decoder(_Graph):
         bias = self.op("Where", is_seen, zero, lowest)
         if self.style.bias:
             apart = self.op("Cast", self.op("Sub", self.keys, rows), to=_FLOAT)
-            bias = self.op("Add", bias, self.op("Mul", apart, self.value(self.style.bias, np.float32)))
+            bias = self.op(
+                "Add", bias, self.op("Mul", apart, self.value(self.style.bias, np.float32))
+            )
         return str(bias)
 
     def _buffer(self) -> str:
@@ -171,17 +193,35 @@ class _Decoder(_Graph):
         """Queries or keys, with rotary positions if the style has them."""
         if not self.style.is_rotary:
             return heads
-        steps = 100.0 ** -(np.arange(SIZE // 2) / (SIZE // 2))
-        places = self.op("Unsqueeze", self.op("Cast", self.positions, to=_FLOAT), self.value([1, 3]))
-        angles = self.op("Mul", places, self.value(np.tile(steps, 2), np.float32))
+        cosines, sines = self._rotations()
         first, second = self.op("Split", heads, outputs=2, axis=-1, num_outputs=2)
         across = self.op("Concat", self.op("Neg", second), first, axis=-1)
-        parts = self.op("Mul", heads, self.op("Cos", angles)), self.op("Mul", across, self.op("Sin", angles))
+        parts = self.op("Mul", heads, cosines), self.op("Mul", across, sines)
         return str(self.op("Add", *parts))
+
+    def _rotations(self) -> list[str]:
+        """Cosines and sines of the angles of positions, [1, 1, new, size]."""
+        steps = np.tile(100.0 ** -(np.arange(SIZE // 2) / (SIZE // 2)), 2)
+        if self.style.has_tables:
+            tables = [function(np.outer(np.arange(64), steps)) for function in (np.cos, np.sin)]
+            zero = self.value([0])
+            cuts = [
+                self.op("Slice", self.value(table, np.float32), zero, self.total, zero)
+                for table in tables
+            ]
+            rows = [self.op("Gather", cut, self.positions, axis=0) for cut in cuts]
+            return [self.op("Unsqueeze", row, self.value([1])) for row in rows]
+        places = self.op("Cast", self.positions, to=_FLOAT)
+        places = self.op("Unsqueeze", places, self.value([1, 3]))
+        angles = self.op("Mul", places, self.value(steps, np.float32))
+        return [self.op("Cos", angles), self.op("Sin", angles)]
 
     def _attention(self, layer: int, hidden: str) -> str:
         shared = SHARED if self.style.core == "plain" else HEADS
-        queries, keys = self._turned(self._heads(hidden, HEADS)), self._turned(self._heads(hidden, shared))
+        queries, keys = (
+            self._turned(self._heads(hidden, HEADS)),
+            self._turned(self._heads(hidden, shared)),
+        )
         values = self._heads(hidden, shared)
         pasts, presents = (
             [f"{kind}.{layer}.{part}" for part in ("key", "value")]
@@ -191,18 +231,24 @@ class _Decoder(_Graph):
             mixed = self._fused(queries, keys, values, pasts, presents)
         else:
             for past, new, present in zip(pasts, (keys, values), presents, strict=True):
-                self.nodes.append(helper.make_node("Concat", [past, new], [present], present, axis=-2))
+                self.nodes.append(
+                    helper.make_node("Concat", [past, new], [present], present, axis=-2)
+                )
             mixed = self._core(queries, *(self._repeated(present) for present in presents))
         if self.style.core != "MultiHeadAttention":
             mixed = self.op("Transpose", mixed, perm=[0, 2, 1, 3])
-            shape = self.op("Concat", self.value([1]), self.length, self.value([WIDTH]), axis=0)
-            mixed = self.op("Reshape", mixed, shape)
+            mixed = self.op("Reshape", mixed, self._width())
         return str(self.op("MatMul", mixed, self.weight(WIDTH, WIDTH, scale=0.4)))
+
+    def _width(self) -> str:
+        """The shape of all heads together."""
+        return str(self.op("Concat", self.value([1]), self.length, self.value([WIDTH]), axis=0))
 
     def _repeated(self, present: str) -> str:
         """[1, shared, total, size] as [1, heads, total, size]."""
         batch, total = self.size(present, 0), self.size(present, 2)
-        wide = self.op("Concat", *(batch, self.value([SHARED, HEADS // SHARED]), total, self.value([SIZE])), axis=0)  # fmt: skip
+        groups = self.value([SHARED, HEADS // SHARED])
+        wide = self.op("Concat", batch, groups, total, self.value([SIZE]), axis=0)
         more = self.op("Expand", self.op("Unsqueeze", present, self.value([2])), wide)
         shape = self.op("Concat", batch, self.value([HEADS]), total, self.value([SIZE]), axis=0)
         return str(self.op("Reshape", more, shape))
@@ -233,14 +279,24 @@ class _Decoder(_Graph):
         """Attention by one node."""
         if self.style.core == "Attention":
             operands = [queries, keys, values, self.mask, *pasts]
-            node = helper.make_node("Attention", operands, ["", *presents], f"attention_{presents[0]}")
+            node = helper.make_node(
+                "Attention", operands, ["", *presents], f"attention_{presents[0]}"
+            )
         else:
             rows = []
             for heads in (queries, keys, values):
                 turned = self.op("Transpose", heads, perm=[0, 2, 1, 3])
-                shape = self.op("Concat", self.value([1]), self.length, self.value([WIDTH]), axis=0)
-                rows.append(self.op("Reshape", turned, shape))
-            node = helper.make_node("MultiHeadAttention", [*rows, "", "", self.mask, *pasts], ["", *presents], num_heads=HEADS, domain="com.microsoft")  # fmt: skip
+                rows.append(self.op("Reshape", turned, self._width()))
+            is_open = self.style.mask == "none"
+            padding = self.op("Cast", "attention_mask", to=TensorProto.INT32) if is_open else ""
+            node = helper.make_node(
+                "MultiHeadAttention",
+                [*rows, "", padding, self.mask, *pasts],
+                ["", *presents],
+                num_heads=HEADS,
+                unidirectional=int(is_open),
+                domain="com.microsoft",
+            )
         node.output[0] = f"mixed_{len(self.nodes)}"
         self.nodes.append(node)
         return str(node.output[0])

@@ -45,8 +45,9 @@ def import_model(
     """
     say(f"Reading {model_name(model)}")
     shapes = {name: shape for name, shape in shapes.items() if name not in values}
-    options = {"state": state} if state else {}
-    return frontend.import_file(model, shapes=shapes, values=values, batch=batch, **options)
+    if not state:
+        return frontend.import_file(model, shapes=shapes, values=values, batch=batch)
+    return frontend.import_file(model, shapes=shapes, values=values, batch=batch, state=state)
 
 
 def model_name(model: object) -> str:

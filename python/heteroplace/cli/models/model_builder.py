@@ -78,25 +78,31 @@ def with_free_sizes(path: Path, sizes: InputSizes) -> tuple[InputSizes, tuple[st
     if not free:
         return sizes, ()
     if any(isinstance(size, str) for shape in free.values() for size in shape[1:]):
-        raise FrontendError(_free_sizes_text(path, free, sizes.command))
+        raise FrontendError(_free_sizes_text(path, free, sizes))
     if sizes.batch is not None:
         return sizes, ()
     note = "The model leaves its batch open, and was compiled for batch 1; --batch N for another."
     return replace(sizes, batch=1), (note,)
 
 
-def _free_sizes_text(path: Path, free: Mapping[str, tuple[int | str, ...]], command: str) -> str:
+def _free_sizes_text(
+    path: Path, free: Mapping[str, tuple[int | str, ...]], sizes: InputSizes
+) -> str:
     """What is missing, and a command with sizes that are usual: 224 for images, 128 for others."""
     listed_inputs = listed(f"{name} [{','.join(map(str, shape))}]" for name, shape in free.items())
-    words = ["heteroplace", command, str(path)]
+    words = ["heteroplace", sizes.command, str(path)]
+    if sizes.state:
+        state = sizes.state
+        pairs = [state] if isinstance(state, str) else [f"{a}={b}" for a, b in state.items()]
+        words += [word for pair in pairs for word in ("--state", pair)]
     named = _usual_sizes(free)
     if len(named) < len(free) and all(re.fullmatch(r"[A-Za-z]\w*", name) for name in named):
         for name, size in named.items():
             words += ["--size", f"{name}={size}"]
     else:
         for name, shape in free.items():
-            sizes = ",".join(str(_usual_size(shape, axis)) for axis in range(len(shape)))
-            words += ["--input", f"{name}={sizes}"]
+            usual = ",".join(str(_usual_size(shape, axis)) for axis in range(len(shape)))
+            words += ["--input", f"{name}={usual}"]
     line, first = shlex.join(words), next(iter(free))
     return (
         f"{path}: the model leaves sizes of its inputs open: {listed_inputs}. Run this command "

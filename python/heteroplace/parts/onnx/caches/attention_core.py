@@ -1,6 +1,7 @@
 """A model with caches that grow -> the nodes between each cache and the result of its attention.
 
-    scores = MatMul(query, turned keys); shares = Softmax(scores, masked); result = MatMul(shares, values)
+    scores = MatMul(queries, turned keys)
+    result = MatMul(Softmax(masked scores), values)
 
 Only the ends are told by their form. What lies between (repeated heads, scales, masks, guards) may
 be anything; `core_proof.py` says by its results whether it is causal attention.
@@ -117,9 +118,9 @@ def _product_of(cache: GrownCache, consumers: Mapping[str, list[NodeProto]]) -> 
     if len(products) != 1:
         names = ", ".join(describe_node(each.node) for each in products.values()) or "none"
         raise FrontendError(
-            f"{describe_node(cache.node)}: its rows, of '{cache.past}', are read by these products: "
-            f"{names}; expected one, a MatMul with queries or with shares of a softmax. Leave the "
-            f"option state out"
+            f"{describe_node(cache.node)}: its rows, of '{cache.past}', are read by these "
+            f"products: {names}; expected one, a MatMul with queries or with shares of a softmax. "
+            f"Leave the option state out"
         )
     (product,) = products.values()
     return product
@@ -186,18 +187,16 @@ class _Finder:
             )
         if strangers:
             raise FrontendError(
-                f"{describe_node(product.node)}: this attention of '{product.cache.past}' also reads "
-                f"{', '.join(sorted(strangers))}; expected queries, keys, values and a mask that "
-                f"depends on the numbers of tokens. Leave the option state out"
+                f"{describe_node(product.node)}: this attention of '{product.cache.past}' also "
+                f"reads {', '.join(sorted(strangers))}; expected queries, keys, values and a mask "
+                f"that depends on the numbers of tokens. Leave the option state out"
             )
         ordered = sorted(nodes.values(), key=lambda node: self._order[id(node)])
         scores = [node.input[0] for node in ordered if node.op_type == "Softmax"]
         if len(scores) != 1:
             raise FrontendError(
-                f"{describe_node(product.node)}: there are {len(scores)} Softmax nodes between keys "
-                f"and values of this attention; expected one. Leave the option state out"
+                f"{describe_node(product.node)}: there are {len(scores)} Softmax nodes between "
+                f"keys and values of this attention; expected one. Leave the option state out"
             )
         keys, query, result = firsts[0].cache, firsts[0].other, product.node.output[0]
-        return AttentionCore(
-            keys, product.cache, query, scores[0], result, ordered, tuple(outer)
-        )
+        return AttentionCore(keys, product.cache, query, scores[0], result, ordered, tuple(outer))

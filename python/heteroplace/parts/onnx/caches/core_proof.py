@@ -102,8 +102,8 @@ class CoreProver:
         values = self.runs[largest][core.values.joined].shape
         if values != keys or int(np.prod(results)) != heads * self.length * size:
             self._refuse(
-                core, f"queries {list(query)}, keys {list(keys)}, values {list(values)} and results "
-                f"{list(results)} do not have heads of one size"
+                core, f"queries {list(query)}, keys {list(keys)}, values {list(values)} and "
+                f"results {list(results)} do not have heads of one size"
             )  # fmt: skip
         if heads % shared or any(dim != 1 for dim in query[: len(query) - 3] if len(query) == 4):
             self._refuse(core, f"{heads} heads of queries do not share {shared} of keys")
@@ -160,7 +160,9 @@ class CoreProver:
             if abs(scale - exact) <= _NEAR * exact:
                 scale = exact
                 break
-        return scale, float(round(softcap)) if abs(softcap - round(softcap)) < _NEAR * softcap else softcap
+        return scale, float(round(softcap)) if abs(
+            softcap - round(softcap)
+        ) < _NEAR * softcap else softcap
 
     def _window(self, core: AttentionCore, form: CoreForm) -> int:
         """How many tokens the last one sees; -1: all."""
@@ -207,8 +209,8 @@ class CoreProver:
     def _refuse(self, core: AttentionCore, reason: str) -> None:
         raise FrontendError(
             f"{self.where}: {describe_node(core.last)}: the attention of '{core.values.past}' "
-            f"cannot use a cache of fixed capacity: {reason}. Leave the option state out, or export "
-            f"the model with causal attention"
+            f"cannot use a cache of fixed capacity: {reason}. Leave the option state out, or "
+            f"export the model with causal attention"
         )
 
 

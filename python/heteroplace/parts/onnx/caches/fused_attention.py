@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from heteroplace.parts.onnx.caches.shape_rules import attribute
 from heteroplace.parts.onnx.prepare.onnx_repair import opset_of
@@ -68,8 +68,8 @@ class _Splitter:
         queries, keys, values = (self._projected(place) for place in (_QUERY, _KEY, _VALUE))
         mixed, present_key, present_value = self._node.output
         past_key, past_value = self._node.input[_PAST_KEY], self._node.input[_PAST_VALUE]
-        self._op("Concat", past_key, keys, to=present_key, axis=2)
-        self._op("Concat", past_value, values, to=present_value, axis=2)
+        self._op("Concat", past_key, keys, output=present_key, axis=2)
+        self._op("Concat", past_value, values, output=present_value, axis=2)
         turned = self._op("Transpose", present_key, perm=[0, 1, 3, 2])
         scale = float(str(attribute(self._node, "scale", 0.0))) or self._size**-0.5
         scores = self._op("MatMul", queries, turned)
@@ -78,7 +78,7 @@ class _Splitter:
             scores = self._op("Add", scores, bias)
         result = self._op("MatMul", self._op("Softmax", scores, axis=-1), present_value)
         joined = self._constant([0, 0, self._heads * self._size])
-        self._op("Reshape", self._op("Transpose", result, perm=[0, 2, 1, 3]), joined, to=mixed)
+        self._op("Reshape", self._op("Transpose", result, perm=[0, 2, 1, 3]), joined, output=mixed)
         return self._nodes
 
     def _projected(self, place: int) -> str:
@@ -98,7 +98,7 @@ class _Splitter:
         lowest = self._constant(float(np.finfo(np.float32).min), np.float32)
         if self._node.input[_PADDING]:
             filtered = float(str(attribute(self._node, "mask_filter_value", _FILTER)))
-            is_kept = self._op("Cast", self._node.input[_PADDING], to=9)
+            is_kept = self._op("Cast", self._node.input[_PADDING], to=TensorProto.BOOL)
             is_kept = self._op("Unsqueeze", is_kept, self._constant([1, 2]))
             biases.append(self._op("Where", is_kept, zero, self._constant(filtered, np.float32)))
         if attribute(self._node, "unidirectional", 0):
@@ -114,8 +114,8 @@ class _Splitter:
             biases.append(self._op("Where", is_seen, zero, lowest))
         return biases
 
-    def _op(self, op_type: str, *inputs: str, to: str = "", **attributes: Any) -> str:
-        name = to or f"{self._prefix}.{len(self._nodes)}"
+    def _op(self, op_type: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        name = output or f"{self._prefix}.{len(self._nodes)}"
         self._nodes.append(helper.make_node(op_type, inputs, [name], name, **attributes))
         return name
 

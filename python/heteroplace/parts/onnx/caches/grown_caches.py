@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.caches.attention_core import AttentionCore, attention_cores
 from heteroplace.parts.onnx.caches.core_proof import CoreForm, CoreProver
 from heteroplace.parts.onnx.caches.fused_attention import split_attention
@@ -28,13 +27,15 @@ from heteroplace.parts.onnx.caches.grown_pairs import (
     cache_sizes,
     check_growth,
     grown_caches,
+    joins_rows,
+    may_have_grown_caches,
 )
 from heteroplace.parts.onnx.caches.length_run import Evaluator, Value, Values, structural, unknown
 from heteroplace.parts.onnx.caches.length_tensors import PAST, LengthTensors
 from heteroplace.parts.onnx.prepare.onnx_control_flow import expand_control_flow
 from heteroplace.parts.onnx.prepare.onnx_functions import expand_functions
 from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
-from heteroplace.parts.onnx.prepare.onnx_repair import describe_node, opset_of
+from heteroplace.parts.onnx.prepare.onnx_repair import opset_of
 from heteroplace.state_option import StateNames, possible_pairs
 
 _MICROSOFT = "com.microsoft"
@@ -90,10 +91,18 @@ def with_fixed_caches(
     is_known
         Tells which ops need no definition by others.
     """
-    plain = ModelProto()
-    plain.CopyFrom(model)
-    plain, _ = expand_functions(plain, is_known)
-    expand_control_flow(plain)
+    names = [value.name for value in true_inputs(model.graph)]
+    outputs = [value.name for value in model.graph.output]
+    pairs = possible_pairs(state, names, outputs)
+    if not may_have_grown_caches(model.graph, pairs):
+        return model, []
+    plain = model
+    if any(joins_rows(node) for node in model.graph.node) or model.functions:
+        plain, _ = expand_functions(plain, is_known)
+    filled = {tensor.name for tensor in plain.graph.initializer}
+    if any(node.op_type == "If" and node.input[0] in filled for node in plain.graph.node):
+        plain = ModelProto.FromString(plain.SerializeToString())
+        expand_control_flow(plain)
     split_attention(plain)
     lines = fix_grown_caches(plain, state, input_shapes, where)
     return (plain, lines) if lines else (model, [])
@@ -176,7 +185,9 @@ class _Rewrite:
                 lengths.refuse_output(name, node)
             lengths.check_shape(name, node)
         pending = outputs
-        pending += [name for core in cores.values() for name in (core.query, core.keys.new, core.values.new)]
+        pending += [
+            name for core in cores.values() for name in (core.query, core.keys.new, core.values.new)
+        ]
         while pending:
             name = pending.pop()
             place = order.get(name)
@@ -220,12 +231,12 @@ class _Rewrite:
                     nodes += writer.attention(cores[name], forms[name], result)
         read = {name for node in nodes for name in node.input}
         read |= {value.name for value in graph.output}
-        tensors = [*graph.initializer, *lengths.tensors, *writer.tensors]
-        tensors = [each for each in tensors if each.name in read]
-        tensors = [TensorProto.FromString(each.SerializeToString()) for each in tensors]
-        del graph.node[:], graph.initializer[:], graph.value_info[:]
+        graph.initializer.extend([*lengths.tensors, *writer.tensors])
+        for index in reversed(range(len(graph.initializer))):
+            if graph.initializer[index].name not in read:
+                del graph.initializer[index]
+        del graph.node[:], graph.value_info[:]
         graph.node.extend(nodes)
-        graph.initializer.extend(tensors)
         shapes = {cache.present: self._sizes.shapes[cache.past] for cache in self._caches}
         for output in graph.output:
             dims = output.type.tensor_type.shape.dim
@@ -254,9 +265,11 @@ class _Writer:
         if mask_type != TensorProto.INT64:
             mask = f"{_COUNT}.mask"
             nodes.append(helper.make_node("Cast", [MASK], [mask], to=TensorProto.INT64))
-        axes, attributes = [], {"axes": [1]}
+        count = helper.make_node("ReduceSum", [mask], [_COUNT], keepdims=0)
         if self._opset >= _AXES_OPERAND:
-            axes, attributes = [self._constant(f"{_COUNT}.axes", [1])], {}
+            count.input.append(self._constant(f"{_COUNT}.axes", [1]))
+        else:
+            count.attribute.append(helper.make_attribute("axes", [1]))
         length = self._constant(f"{_COUNT}.length", [self._sizes.length])
         one = self._constant(f"{_COUNT}.one", [1])
         self.tensors.append(
@@ -264,7 +277,7 @@ class _Writer:
         )
         return [
             *nodes,
-            helper.make_node("ReduceSum", [mask, *axes], [_COUNT], keepdims=0, **attributes),
+            count,
             helper.make_node("Sub", [_COUNT, length], [PAST]),
             helper.make_node("Sub", [_COUNT, one], [f"{_COUNT}.last"]),
             helper.make_node("Cast", [f"{_COUNT}.last"], [_ENDS], to=TensorProto.INT32),
@@ -290,20 +303,19 @@ class _Writer:
             )
         ]
         mixed = f"{core.result}.mixed"
-        attributes = {"softcap": form.softcap} if form.softcap else {}
         nodes.append(
             helper.make_node(
                 "GroupQueryAttention",
                 [*rows, core.keys.past, core.values.past, _ENDS, _TOTAL],
                 [mixed, core.keys.present, core.values.present],
-                name=describe_node(core.last),
+                name=core.last.name or core.result,
                 domain=_MICROSOFT,
                 num_heads=form.heads,
                 kv_num_heads=form.shared,
                 scale=form.scale,
                 local_window_size=form.window,
                 do_rotary=0,
-                **attributes,
+                softcap=form.softcap,
             )
         )
         length = self._sizes.length

@@ -2,7 +2,8 @@
 
 Such a cache is an input to whose rows a node Concat adds those of the new tokens:
 
-    present = Concat(past, new, axis=2)         [1, heads, past, size] -> [1, heads, past + new, size]
+    present = Concat(past, new, axis=2)
+    [1, heads, past, size]  ->  [1, heads, past + new, size]
 """
 
 from __future__ import annotations
@@ -66,6 +67,12 @@ class CacheSizes:
         return tuple(sorted({each for each in some if 0 <= each <= largest}))
 
 
+def may_have_grown_caches(graph: GraphProto, pairs: Iterable[tuple[str, str]]) -> bool:
+    """Return whether the inputs of some pair may be caches that grow, by their shapes."""
+    pasts = {past for past, _ in pairs}
+    return any(value.name in pasts and _may_grow(value) for value in true_inputs(graph))
+
+
 def grown_caches(graph: GraphProto, pairs: Iterable[tuple[str, str]]) -> list[GrownCache]:
     """Return the caches of a graph whose rows a Concat adds, in the order of the pairs.
 
@@ -113,7 +120,7 @@ def share_capacity(
     names = [value.name for value in true_inputs(model.graph)]
     pairs = possible_pairs(state, names, outputs)
     grown = [cache.past for cache in grown_caches(model.graph, pairs)]
-    fused = {name for node in model.graph.node if _joins(node) for name in node.input}
+    fused = {name for node in model.graph.node if joins_rows(node) for name in node.input}
     grown += [name for name, _ in pairs if name in fused]
     if grown:
         past = sizes.get(grown[0], shapes.get(grown[0]))
@@ -121,7 +128,7 @@ def share_capacity(
             sizes[MASK] = (mask[0], past[_ROWS])
 
 
-def _joins(node: NodeProto) -> bool:
+def joins_rows(node: NodeProto) -> bool:
     """Whether a node adds rows to caches that it reads."""
     is_standard = node.op_type == "Attention" and node.domain in ONNX_DOMAINS
     return is_standard or is_fused(node)
@@ -134,7 +141,7 @@ def _is_join(node: NodeProto, past: str, producers: Mapping[str, NodeProto]) -> 
     first = node.input[0]
     while first in producers and producers[first].op_type == "Identity":
         first = producers[first].input[0]
-    return first == past
+    return bool(first == past)
 
 
 def _may_grow(value: ValueInfoProto) -> bool:
@@ -194,11 +201,15 @@ def check_growth(
             expected = (*before.shape[:_ROWS], past + length, *before.shape[_ROWS + 1 :])
             for name in (cache.joined, cache.present):
                 after = values.get(name)
-                if after is None or (after.shape, after.array.dtype) != (expected, before.array.dtype):
+                if after is None or (after.shape, after.array.dtype) != (
+                    expected,
+                    before.array.dtype,
+                ):
                     shown = f"{after.array.dtype} {list(after.shape)}" if after else "not known"
                     raise FrontendError(
                         f"{where}: {describe_node(cache.node)}: with {past} past tokens and "
                         f"{length} new ones, the type of '{cache.present}' is {shown}; expected "
-                        f"{before.array.dtype} {list(expected)}. It cannot be state: give a smaller "
-                        f"capacity if the model keeps fewer rows, or leave the option state out"
+                        f"{before.array.dtype} {list(expected)}. It cannot be state: give a "
+                        f"smaller capacity if the model keeps fewer rows, or leave the option "
+                        f"state out"
                     )

@@ -1,4 +1,4 @@
-"""A model and sizes of its inputs -> the shapes of its tensors, and the values that follow from them.
+"""A model and sizes of its inputs -> the shapes of its tensors, and the values that follow.
 
 What is computed from weights and data is not computed here: such a tensor has a shape, and zeros
 in place of its values. Everything else (shapes, masks, positions) is evaluated by numpy and by the
@@ -80,9 +80,7 @@ class Evaluator:
         self.run(self.model.graph.node, values)
         return values
 
-    def run(
-        self, nodes: Iterable[NodeProto], values: Values, *, is_exact: bool = False
-    ) -> None:
+    def run(self, nodes: Iterable[NodeProto], values: Values, *, is_exact: bool = False) -> None:
         """Add the outputs of nodes to `values`, where they follow from what is there.
 
         Parameters
@@ -99,7 +97,9 @@ class Evaluator:
             if not all(name in values for name in node.input if name):
                 continue
             operands = [values[name] if name else None for name in node.input]
-            for name, value in zip(node.output, self._outputs(node, operands, is_exact), strict=False):
+            for name, value in zip(
+                node.output, self._outputs(node, operands, is_exact), strict=False
+            ):
                 if name:
                     values[name] = value
 
@@ -128,9 +128,7 @@ class Evaluator:
             for array in arrays
         ]
 
-    def _evaluated(
-        self, node: NodeProto, operands: Sequence[Value | None]
-    ) -> list[Array] | None:
+    def _evaluated(self, node: NodeProto, operands: Sequence[Value | None]) -> list[Array] | None:
         """The outputs of a node by ONNX's reference; None: it has none."""
         if node.op_type == "Shape" and not node.attribute and operands[0] is not None:
             return [np.array(operands[0].shape, np.int64)]
@@ -161,7 +159,11 @@ class Evaluator:
     def _alone(self, node: NodeProto) -> ModelProto:
         """A model of one node; types of its inputs do not matter."""
         inputs, outputs = (
-            [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in names if name]
+            [
+                helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None)
+                for name in names
+                if name
+            ]
             for names in (node.input, node.output)
         )
         graph = helper.make_graph([node], "node", inputs, outputs)

@@ -1,4 +1,4 @@
-"""A model with caches that grow -> its nodes without them; what depends on the past is computed anew.
+"""A model with caches that grow -> new tensors for those that depend on the number of tokens.
 
 A cache of fixed capacity does not say how many tokens it holds. So every tensor that is computed
 from the sizes of caches or from the mask, and is read by what is computed from data, is replaced:
@@ -91,19 +91,21 @@ class LengthTensors:
     def refuse_output(self, name: str, producer: NodeProto) -> None:
         """Raise FrontendError for an output of the model that is a number of tokens."""
         raise FrontendError(
-            f"{self._place(producer)} makes the output '{name}' of the number of past tokens alone; "
-            f"expected outputs that are computed from data. Leave the option state out, or remove "
-            f"the output"
+            f"{self._place(producer)} makes the output '{name}' of the number of past tokens "
+            f"alone; expected outputs that are computed from data. Leave the option state out, or "
+            f"remove the output"
         )
 
     def check_shape(self, name: str, reader: NodeProto) -> None:
         """Raise FrontendError if the shape of a tensor of data is not the same for every past."""
         shapes = {past: values[name].shape for past, values in self.runs.items() if name in values}
         if len(set(shapes.values())) > 1:
-            shown = "; ".join(f"{list(shape)} with {past} past tokens" for past, shape in shapes.items())
+            shown = "; ".join(
+                f"{list(shape)} with {past} past tokens" for past, shape in shapes.items()
+            )
             raise FrontendError(
-                f"{self._place(reader)} reads '{name}', whose shape is {shown}, and a cache of fixed "
-                f"capacity keeps all shapes. Leave the option state out"
+                f"{self._place(reader)} reads '{name}', whose shape is {shown}, and a cache of "
+                f"fixed capacity keeps all shapes. Leave the option state out"
             )
 
     def _place(self, node: NodeProto) -> str:
@@ -113,8 +115,8 @@ class LengthTensors:
         value = self.runs[past].get(name)
         if value is None or not value.is_known:
             raise FrontendError(
-                f"{self._place(reader)} reads '{name}', which depends on the number of past tokens, "
-                f"and cannot be evaluated for {past} of them. Leave the option state out"
+                f"{self._place(reader)} reads '{name}', which depends on the number of past "
+                f"tokens, and cannot be evaluated for {past} of them. Leave the option state out"
             )
         return value.array
 
@@ -130,9 +132,11 @@ class LengthTensors:
         if len({array.shape for array in arrays.values()}) > 1 or start.dtype.kind not in "iuf":
             return None
         wide = {past: array.astype(np.float64) for past, array in arrays.items()}
-        if start.dtype.kind == "f" and not all((each == np.rint(each)).all() for each in wide.values()):
+        if start.dtype.kind == "f" and not all(
+            (each == np.rint(each)).all() for each in wide.values()
+        ):
             return None
-        past, array = others[-1]
+        past = others[-1][0]
         step = (wide[past] - wide[low]) / (past - low)
         if not all(np.array_equal(wide[low] + step * (past - low), wide[past]) for past in wide):
             return None
@@ -166,7 +170,9 @@ class LengthTensors:
         return self._initializer(f"{name}.table", largest)
 
     def _initializer(self, name: str, array: npt.NDArray[Any]) -> str:
-        self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name))
+        self.tensors.append(
+            numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+        )
         return name
 
 
@@ -177,6 +183,7 @@ def _table_axis(reader: NodeProto) -> int | None:
 
 def _listed(arrays: Mapping[int, Array], *, has_values: bool = False) -> str:
     """Shapes or values of a tensor, for messages."""
+
     def text(array: Array) -> str:
         if not has_values:
             return str(list(array.shape))

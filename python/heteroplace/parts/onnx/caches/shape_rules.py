@@ -28,8 +28,9 @@ _PLACE_BY_PLACE = _BOOLEAN | frozenset(
     | {"Sign", "Sin", "Softplus", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "Where"}
 )
 _OF_FIRST = frozenset(
-    {"BiasGelu", "DequantizeLinear", "GroupQueryAttention", "LayerNormalization", "LogSoftmax", "LpNormalization"}
-    | {"RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization", "SkipLayerNormalization"}
+    {"BiasGelu", "DequantizeLinear", "GroupQueryAttention", "LayerNormalization", "LogSoftmax"}
+    | {"LpNormalization", "RMSNormalization", "RotaryEmbedding", "SimplifiedLayerNormalization"}
+    | {"SkipLayerNormalization"}
     | {"SkipSimplifiedLayerNormalization", "Softmax"}
 )  # fmt: skip
 
@@ -65,7 +66,9 @@ def ruled_shape(node: NodeProto, shapes: Shapes, values: Values) -> Shape | None
     return None
 
 
-def ruled_dtype(node: NodeProto, dtypes: Sequence[np.dtype[np.generic] | None]) -> np.dtype[np.generic]:
+def ruled_dtype(
+    node: NodeProto, dtypes: Sequence[np.dtype[np.generic] | None]
+) -> np.dtype[np.generic]:
     """Return the element type of the first output of a node that has a rule."""
     if node.op_type == "Cast":
         return np.dtype(helper.tensor_dtype_to_np_dtype(int(str(attribute(node, "to", 1)))))
