@@ -103,7 +103,7 @@ def share_capacity(
     shapes: Mapping[str, Sequence[int]],
     state: StateNames,
 ) -> None:
-    """Give a free size of the mask the name, or the number, of that of a past that grows, in place.
+    """Give a free size of the mask the name, or the number, of that of a past, in place.
 
     Parameters
     ----------
@@ -120,7 +120,12 @@ def share_capacity(
     names = [value.name for value in true_inputs(model.graph)]
     pairs = possible_pairs(state, names, outputs)
     grown = [cache.past for cache in grown_caches(model.graph, pairs)]
-    fused = {name for node in model.graph.node if joins_rows(node) for name in node.input}
+    fused = {
+        name
+        for node in model.graph.node
+        if joins_rows(node) or node.op_type == "GroupQueryAttention"
+        for name in node.input
+    }
     grown += [name for name, _ in pairs if name in fused]
     if grown:
         past = sizes.get(grown[0], shapes.get(grown[0]))

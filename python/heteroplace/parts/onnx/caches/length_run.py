@@ -25,6 +25,8 @@ _MAX_KNOWN = {True: 2**20, False: 2**22}
 """Elements of a tensor whose values are looked at: of floating point, and of other types."""
 _MAX_EVALUATED = 2**24
 """Elements of the operands of a node that is evaluated."""
+_MAX_EXACT = 2**28
+"""Elements of a tensor of an attention that is run with random values."""
 _VIEWS = frozenset({"Flatten", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 """Ops that compute nothing."""
 _EVALUATION_ERRORS = (
@@ -112,18 +114,22 @@ class Evaluator:
         if any(attribute.HasField("g") for attribute in node.attribute):
             return []
         is_known = all(each.is_known for each in present)
-        value = None if is_known and is_exact else _by_rule(node, operands)
-        if value is not None and not (is_known and _is_small(value.shape, value.array.dtype)):
-            return [value]
+        value = _by_rule(node, operands)
+        if is_exact and value is not None and value.array.size > _MAX_EXACT:
+            return []
+        # Sums that norms return beside their results have the same shape.
+        by_rule = [] if value is None else [value] * len(node.output)
+        if value is not None and not (is_known and (is_exact or _is_small(value.array))):
+            return by_rule
         num_elements = sum(each.array.size for each in present)
         if num_elements > _MAX_EVALUATED and not is_exact and node.op_type not in _VIEWS:
             return []
         arrays = self._evaluated(node, operands)
         if arrays is None:
-            return [] if value is None else [value]
+            return by_rule
         return [
             Value(array, True)
-            if is_exact or (is_known and _is_small(array.shape, array.dtype))
+            if is_exact or (is_known and _is_small(array))
             else unknown(array.shape, array.dtype)
             for array in arrays
         ]
@@ -200,8 +206,8 @@ def _is_floating(dtype: npt.DTypeLike) -> bool:
     return np.dtype(dtype).kind not in "biu"
 
 
-def _is_small(shape: Sequence[int], dtype: npt.DTypeLike) -> bool:
-    return int(np.prod(shape)) <= _MAX_KNOWN[_is_floating(dtype)]
+def _is_small(array: Array) -> bool:
+    return array.size <= _MAX_KNOWN[_is_floating(array.dtype)]
 
 
 def structural(

@@ -6,11 +6,12 @@ weights, and what works on their results place by place.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, helper
+from onnx import NodeProto, helper, numpy_helper
 
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape | None]
@@ -74,6 +75,9 @@ def ruled_dtype(
         return np.dtype(helper.tensor_dtype_to_np_dtype(int(str(attribute(node, "to", 1)))))
     if node.op_type in _BOOLEAN:
         return np.dtype(bool)
+    if node.op_type == "ConstantOfShape":
+        value = attribute(node, "value", None)
+        return np.dtype("float32") if value is None else numpy_helper.to_array(value).dtype
     first = 1 if node.op_type in ("DequantizeLinear", "Where") else 0
     return dtypes[first] or np.dtype("float32")
 
@@ -112,6 +116,25 @@ def _expanded(_node: NodeProto, shapes: Shapes, values: Values) -> Shape | None:
     return np.broadcast_shapes(shapes[0], tuple(values[1].tolist()))
 
 
+def _filled(_node: NodeProto, _shapes: Shapes, values: Values) -> Shape | None:
+    return None if values[0] is None else tuple(int(size) for size in values[0].tolist())
+
+
+def _counted(_node: NodeProto, _shapes: Shapes, values: Values) -> Shape | None:
+    start, end, step = (None if each is None else float(each.item()) for each in values)
+    if start is None or end is None or not step:
+        return None
+    return (max(math.ceil((end - start) / step), 0),)
+
+
+def _tiled(_node: NodeProto, shapes: Shapes, values: Values) -> Shape | None:
+    if shapes[0] is None or values[1] is None:
+        return None
+    return tuple(
+        size * int(times) for size, times in zip(shapes[0], values[1].tolist(), strict=True)
+    )
+
+
 def _joined(node: NodeProto, shapes: Shapes, _values: Values) -> Shape | None:
     every = [shape for shape in shapes if shape is not None]
     if len(every) < len(shapes):
@@ -139,12 +162,15 @@ def _first(_node: NodeProto, shapes: Shapes, _values: Values) -> Shape | None:
 
 _RULES: Mapping[str, Callable[[NodeProto, Shapes, Values], Shape | None]] = {
     "Concat": _joined,
+    "ConstantOfShape": _filled,
     "Expand": _expanded,
     "Gather": _gathered,
     "Gemm": _general_product,
     "MatMul": _product,
     "MatMulInteger": _product,
     "MatMulNBits": _quantised_product,
+    "Range": _counted,
     "Reshape": _reshaped,
+    "Tile": _tiled,
     **dict.fromkeys(_OF_FIRST, _first),
 }
