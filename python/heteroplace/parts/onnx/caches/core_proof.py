@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.caches.attention_core import AttentionCore
-from heteroplace.parts.onnx.caches.length_run import Evaluator, Value, Values
+from heteroplace.parts.onnx.caches.length_run import LengthEvaluator, LengthValue, LengthValues
 from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
 
 Array = npt.NDArray[Any]
@@ -47,9 +47,9 @@ class CoreForm:
 class CoreProver:
     """Proves attention of one model; layers that are alike are looked at once."""
 
-    evaluator: Evaluator
+    evaluator: LengthEvaluator
     length: int
-    runs: Mapping[int, Values]
+    runs: Mapping[int, LengthValues]
     """Tensors of the model by the number of past tokens."""
     where: str
     _forms: dict[object, CoreForm] = field(default_factory=dict)
@@ -116,17 +116,17 @@ class CoreProver:
 
     def _run(
         self, core: AttentionCore, past: int, factor: float = 1.0
-    ) -> tuple[Values, tuple[Array, Array, Array]]:
+    ) -> tuple[LengthValues, tuple[Array, Array, Array]]:
         """Run the nodes; return their tensors, and queries, keys and values as float64."""
-        known = self.runs[past]
+        tensors = self.runs[past]
         rng = np.random.default_rng(past)
-        values: Values = {name: known[name] for name in core.outer}
+        values: LengthValues = {name: tensors[name] for name in core.outer}
         drawn = []
         names = (core.query, core.keys.joined, core.values.joined)
         for name, scale in zip(names, (factor, 1.0, 1.0), strict=True):
-            shape, dtype = known[name].shape, known[name].array.dtype
+            shape, dtype = tensors[name].shape, tensors[name].array.dtype
             array = (scale * rng.standard_normal(shape)).astype(dtype)
-            values[name] = Value(array, True)
+            values[name] = LengthValue(array, True)
             drawn.append(array.astype(np.float64))
         self.evaluator.run(core.nodes, values, is_exact=True)
         if core.result not in values or core.scores not in values:

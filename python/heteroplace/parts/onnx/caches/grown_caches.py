@@ -30,7 +30,13 @@ from heteroplace.parts.onnx.caches.grown_pairs import (
     joins_rows,
     may_have_grown_caches,
 )
-from heteroplace.parts.onnx.caches.length_run import Evaluator, Value, Values, structural, unknown
+from heteroplace.parts.onnx.caches.length_run import (
+    LengthEvaluator,
+    LengthValue,
+    LengthValues,
+    structural,
+    unknown,
+)
 from heteroplace.parts.onnx.caches.length_tensors import PAST, LengthTensors
 from heteroplace.parts.onnx.prepare.onnx_control_flow import expand_control_flow
 from heteroplace.parts.onnx.prepare.onnx_functions import expand_functions
@@ -39,7 +45,7 @@ from heteroplace.parts.onnx.prepare.onnx_repair import opset_of
 from heteroplace.state_option import StateNames, possible_pairs
 
 _MICROSOFT = "com.microsoft"
-_COUNT, _ENDS, _TOTAL = "heteroplace.count", "heteroplace.ends", "heteroplace.total"
+_COUNT, _ENDS, _TOTAL = f"{MASK}.count", f"{MASK}.ends", f"{MASK}.total"
 _AXES_OPERAND = 13
 """The first opset in which the axes of ReduceSum are an operand."""
 
@@ -116,7 +122,7 @@ class _Rewrite:
     ) -> None:
         self._model, self._graph, self._caches = model, model.graph, caches
         self._sizes, self._where = sizes, where
-        self._evaluator = Evaluator(model)
+        self._evaluator = LengthEvaluator(model)
         constants = self._evaluator.constants()
         self._runs = {past: self._at(past, constants) for past in sizes.trials()}
         check_growth(caches, self._runs, sizes.length, where)
@@ -136,8 +142,8 @@ class _Rewrite:
             self._where,
         )
         by_result = {core.result: core for core in cores}
-        kept = self._needed(by_result, lengths)
-        self._write(by_result, forms, kept, lengths)
+        needed = self._needed(by_result, lengths)
+        self._write(by_result, forms, needed, lengths)
         form = next(iter(forms.values()))
         window = "" if form.window < 0 else f", a window of {form.window} tokens"
         return [
@@ -145,7 +151,7 @@ class _Rewrite:
             f"{self._sizes.capacity} tokens; {len(lengths.tensors)} tensor(s) of lengths replaced"
         ]
 
-    def _at(self, past: int, constants: Values) -> Values:
+    def _at(self, past: int, constants: LengthValues) -> LengthValues:
         """The tensors of the model with so many past tokens."""
         values = dict(constants)
         total = past + self._sizes.length
@@ -157,9 +163,9 @@ class _Rewrite:
                 shape = (*shape[:2], past, shape[3])
             values[value.name] = unknown(shape, dtype)
             if value.name == MASK:
-                values[value.name] = Value(np.ones((1, total), dtype), True)
+                values[value.name] = LengthValue(np.ones((1, total), dtype), True)
             elif value.name == POSITIONS and shape == (1, self._sizes.length):
-                values[value.name] = Value(np.arange(past, total, dtype=dtype)[None], True)
+                values[value.name] = LengthValue(np.arange(past, total, dtype=dtype)[None], True)
         self._evaluator.run(self._graph.node, values)
         return values
 
@@ -177,7 +183,7 @@ class _Rewrite:
         """The nodes that stay, by their place, with their new operands."""
         order = {name: i for i, node in enumerate(self._graph.node) for name in node.output if name}
         presents = {cache.present for cache in self._caches}
-        kept: dict[int, NodeProto] = {}
+        needed: dict[int, NodeProto] = {}
         outputs = [each.name for each in self._graph.output if each.name not in presents]
         for name in outputs:
             node = self._graph.node[order[name]] if name in order else NodeProto(name=name)
@@ -191,11 +197,11 @@ class _Rewrite:
         while pending:
             name = pending.pop()
             place = order.get(name)
-            if place is None or place in kept or name in cores:
+            if place is None or place in needed or name in cores:
                 continue
             node = NodeProto()
             node.CopyFrom(self._graph.node[place])
-            kept[place] = node
+            needed[place] = node
             for index, operand in enumerate(node.input):
                 if not operand:
                     continue
@@ -209,13 +215,13 @@ class _Rewrite:
                 elif operand in lengths.computed and node.op_type not in ("Shape", "Size"):
                     lengths.check_shape(operand, node)
                 pending.append(operand)
-        return kept
+        return needed
 
     def _write(
         self,
         cores: Mapping[str, AttentionCore],
         forms: Mapping[str, CoreForm],
-        kept: Mapping[int, NodeProto],
+        needed: Mapping[int, NodeProto],
         lengths: LengthTensors,
     ) -> None:
         """Put the new nodes in place of the old ones."""
@@ -223,8 +229,8 @@ class _Rewrite:
         nodes = writer.counts(self._mask_type())
         nodes += lengths.nodes
         for place, node in enumerate(graph.node):
-            if place in kept:
-                nodes.append(kept[place])
+            if place in needed:
+                nodes.append(needed[place])
             for name in node.output:
                 if name in cores:
                     result = self._runs[max(self._runs)][name].shape

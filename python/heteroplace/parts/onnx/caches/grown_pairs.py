@@ -17,7 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.caches.fused_attention import is_fused
-from heteroplace.parts.onnx.caches.length_run import Values
+from heteroplace.parts.onnx.caches.length_run import LengthValues
 from heteroplace.parts.onnx.caches.shape_rules import attribute
 from heteroplace.parts.onnx.prepare.onnx_load import parse_file, true_inputs
 from heteroplace.parts.onnx.prepare.onnx_repair import ONNX_DOMAINS, describe_node
@@ -197,7 +197,7 @@ def cache_sizes(
 
 
 def check_growth(
-    caches: Sequence[GrownCache], runs: Mapping[int, Values], length: int, where: str
+    caches: Sequence[GrownCache], runs: Mapping[int, LengthValues], length: int, where: str
 ) -> None:
     """Raise FrontendError unless each present has the rows of its past and of the new tokens."""
     for cache in caches:

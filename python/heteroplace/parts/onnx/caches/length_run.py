@@ -41,7 +41,7 @@ _EVALUATION_ERRORS = (
 )
 
 
-class Value(NamedTuple):
+class LengthValue(NamedTuple):
     """A tensor at some sizes of the inputs."""
 
     array: Array
@@ -54,35 +54,37 @@ class Value(NamedTuple):
         return tuple(self.array.shape)
 
 
-Values = dict[str, Value]
+LengthValues = dict[str, LengthValue]
 """Tensors by name; one whose shape cannot be told is not there."""
 
 
-def unknown(shape: Sequence[int], dtype: npt.DTypeLike) -> Value:
+def unknown(shape: Sequence[int], dtype: npt.DTypeLike) -> LengthValue:
     """Return a tensor of which only the shape is known."""
-    return Value(np.broadcast_to(np.zeros((), dtype), tuple(shape)), False)
+    return LengthValue(np.broadcast_to(np.zeros((), dtype), tuple(shape)), False)
 
 
 @dataclass
-class Evaluator:
+class LengthEvaluator:
     """Evaluates nodes of a model one by one."""
 
     model: ModelProto
     _references: dict[bytes, ReferenceEvaluator] = field(default_factory=dict)
 
-    def constants(self) -> Values:
+    def constants(self) -> LengthValues:
         """Return the initialisers, and what is computed from them alone."""
-        values: Values = {}
+        values: LengthValues = {}
         for tensor in self.model.graph.initializer:
             dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
             if int(np.prod(tensor.dims)) <= _MAX_KNOWN[_is_floating(dtype)]:
-                values[tensor.name] = Value(numpy_helper.to_array(tensor), True)
+                values[tensor.name] = LengthValue(numpy_helper.to_array(tensor), True)
             else:
                 values[tensor.name] = unknown(tensor.dims, dtype)
         self.run(self.model.graph.node, values)
         return values
 
-    def run(self, nodes: Iterable[NodeProto], values: Values, *, is_exact: bool = False) -> None:
+    def run(
+        self, nodes: Iterable[NodeProto], values: LengthValues, *, is_exact: bool = False
+    ) -> None:
         """Add the outputs of nodes to `values`, where they follow from what is there.
 
         Parameters
@@ -106,11 +108,11 @@ class Evaluator:
                     values[name] = value
 
     def _outputs(
-        self, node: NodeProto, operands: Sequence[Value | None], is_exact: bool
-    ) -> list[Value]:
+        self, node: NodeProto, operands: Sequence[LengthValue | None], is_exact: bool
+    ) -> list[LengthValue]:
         present = [each for each in operands if each is not None]
         if node.op_type in ("Shape", "Size"):  # known whatever the values are
-            return [Value(array, True) for array in self._evaluated(node, operands) or []]
+            return [LengthValue(array, True) for array in self._evaluated(node, operands) or []]
         if any(attribute.HasField("g") for attribute in node.attribute):
             return []
         is_known = all(each.is_known for each in present)
@@ -128,13 +130,15 @@ class Evaluator:
         if arrays is None:
             return by_rule
         return [
-            Value(array, True)
+            LengthValue(array, True)
             if is_exact or (is_known and _is_small(array))
             else unknown(array.shape, array.dtype)
             for array in arrays
         ]
 
-    def _evaluated(self, node: NodeProto, operands: Sequence[Value | None]) -> list[Array] | None:
+    def _evaluated(
+        self, node: NodeProto, operands: Sequence[LengthValue | None]
+    ) -> list[Array] | None:
         """The outputs of a node by ONNX's reference; None: it has none."""
         if node.op_type == "Shape" and not node.attribute and operands[0] is not None:
             return [np.array(operands[0].shape, np.int64)]
@@ -176,7 +180,9 @@ class Evaluator:
         return helper.make_model(graph, opset_imports=self.model.opset_import)
 
 
-def _gathered_elements(node: NodeProto, operands: Sequence[Value | None]) -> list[Array] | None:
+def _gathered_elements(
+    node: NodeProto, operands: Sequence[LengthValue | None]
+) -> list[Array] | None:
     data, places = operands[0], operands[1]
     if data is None or places is None:
         return None
@@ -187,7 +193,7 @@ def _gathered_elements(node: NodeProto, operands: Sequence[Value | None]) -> lis
         return None
 
 
-def _by_rule(node: NodeProto, operands: Sequence[Value | None]) -> Value | None:
+def _by_rule(node: NodeProto, operands: Sequence[LengthValue | None]) -> LengthValue | None:
     """The output of a node as far as a rule says it: its shape; None: there is no rule."""
     if node.domain not in (*ONNX_DOMAINS, "com.microsoft"):
         return None

@@ -20,11 +20,11 @@ import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
-from heteroplace.parts.onnx.caches.length_run import Array, Values
+from heteroplace.parts.onnx.caches.length_run import Array, LengthValues
 from heteroplace.parts.onnx.caches.shape_rules import attribute
 from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
 
-PAST = "heteroplace.past"
+PAST = "attention_mask.past"
 """The number of past tokens at run time, int64[1]."""
 
 
@@ -32,7 +32,7 @@ PAST = "heteroplace.past"
 class LengthTensors:
     """Replaces tensors of one model that depend on the number of past tokens."""
 
-    runs: Mapping[int, Values]
+    runs: Mapping[int, LengthValues]
     """Tensors of the model by the number of past tokens."""
     growing: Collection[str]
     """Tensors that are computed from the sizes of caches or from the mask."""
