@@ -205,11 +205,14 @@ class _Decoder(_Graph):
         if self.style.has_tables:
             tables = [function(np.outer(np.arange(64), steps)) for function in (np.cos, np.sin)]
             zero = self.value([0])
-            cuts = [
-                self.op("Slice", self.value(table, np.float32), zero, self.total, zero)
+            start = zero if self.style.has_positions else self.past
+            rows = [
+                self.op("Slice", self.value(table, np.float32), start, self.total, zero)
                 for table in tables
             ]
-            rows = [self.op("Gather", cut, self.positions, axis=0) for cut in cuts]
+            if not self.style.has_positions:
+                return [self.op("Unsqueeze", row, self.value([0, 1])) for row in rows]
+            rows = [self.op("Gather", row, self.positions, axis=0) for row in rows]
             return [self.op("Unsqueeze", row, self.value([1])) for row in rows]
         places = self.op("Cast", self.positions, to=_FLOAT)
         places = self.op("Unsqueeze", places, self.value([1, 3]))

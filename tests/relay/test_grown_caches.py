@@ -14,8 +14,9 @@ import pytest
 from relay_models import cpu_cluster, random_costs
 
 import heteroplace as hp
-from heteroplace.cli.main import main
+from heteroplace.cli.main import WRONG_INPUT, main
 from heteroplace.errors import FrontendError
+from heteroplace.frontends import frontend_of_object
 from heteroplace.parts.onnx.caches.grown_caches import with_fixed_caches
 from heteroplace.parts.onnx.known_ops import known_ops
 from heteroplace.run.executor import Executor
@@ -30,7 +31,7 @@ from tests.grown_decoders import (
     Style,
     grown_decoder,
 )
-from tests.tiny_decoders import byte_tokenizer
+from tests.tiny_decoders import byte_tokenizer, onnx_decoder
 
 pytestmark = pytest.mark.relay
 
@@ -95,12 +96,24 @@ def compiled(model: onnx.ModelProto | str, **options: Any) -> hp.Executable:
         QWEN,
         MISTRAL,
         Style(has_tables=True),
+        Style(has_tables=True, has_positions=False),
         Style(has_positions=False, is_squared=True),
         Style(mask="where", core="Attention"),
         Style(window=4, core="MultiHeadAttention"),
         Style(mask="none", core="MultiHeadAttention"),
     ],
-    ids=["llama", "gpt2", "qwen", "mistral", "tables", "squares", "standard", "fused", "padded"],
+    ids=[
+        "llama",
+        "gpt2",
+        "qwen",
+        "mistral",
+        "tables",
+        "rows",
+        "squares",
+        "standard",
+        "fused",
+        "padded",
+    ],
 )
 def test_caches_of_a_capacity_give_the_same_logits(style: Style) -> None:
     model = grown_decoder(style)
@@ -205,6 +218,33 @@ def test_a_cache_that_something_else_reads_is_refused() -> None:
     nodes.extend([*kept[:-1], *added, kept[-1]])
     with pytest.raises(FrontendError, match=r"'mean' reads 'present\.0\.key', whose shape is"):
         FixedSession(model, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "past"),
+    [
+        (grown_decoder(LLAMA), "past_sequence_length"),
+        (grown_decoder(Style(core="Attention")), "past_sequence_length"),
+        (onnx_decoder("sequence_length", has_free_sizes=True), "past_sequence_length"),
+    ],
+    ids=["concat", "standard", "fixed"],
+)
+def test_the_mask_has_the_size_of_the_past(model: onnx.ModelProto, past: str) -> None:
+    frontend = frontend_of_object(model)
+    assert frontend.free_sizes(model, {}, "auto")["attention_mask"][1] == past
+    shapes = {"past_key_values.0.key": (1, SHARED, 9, SIZE)}
+    assert frontend.free_sizes(model, shapes, "auto")["attention_mask"][1] == 9
+    assert frontend.free_sizes(model, {})["attention_mask"][1] != past
+
+
+def test_a_command_without_sizes_says_which_are_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(grown_decoder(LLAMA), tmp_path / "model.onnx")
+    command = ["compile", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "model.so")]
+    assert main([*command, "--state", "auto"]) == WRONG_INPUT
+    sizes = ("batch_size=1", "sequence_length=128", "past_sequence_length=128")
+    assert "--state auto " + " ".join(f"--size {size}" for size in sizes) in capsys.readouterr().err
 
 
 def test_without_state_a_model_stays_as_it_is() -> None:

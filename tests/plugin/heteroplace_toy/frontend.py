@@ -32,7 +32,7 @@ class RelayTextFrontend:
         inputs = {name: (tuple(map(int, t.shape)), t.dtype) for name, t in types.items()}
         return RelayText(mod, inputs)
 
-    def free_sizes(self, path, shapes):
+    def free_sizes(self, path, shapes, state=""):
         return {}
 
     def fixed_by_arrays(self, path, arrays, batch):

@@ -139,6 +139,7 @@ class _Rewrite:
             self._runs,
             structural(self._graph.node, [MASK], self._changing_shapes()),
             structural(self._graph.node, [*data, POSITIONS], {}),
+            {name: node for node in self._graph.node for name in node.output},
             self._where,
         )
         by_result = {core.result: core for core in cores}

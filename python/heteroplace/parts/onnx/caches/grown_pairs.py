@@ -29,7 +29,7 @@ _ROWS, _RANK = 2, 4
 """The axis of tokens, and how many axes a cache has."""
 
 
-_SAME = ("Cast", "Identity", "Slice")
+_SAME = ("Cast", "Identity")
 """What may lie between a Concat and an output, if it changes nothing."""
 
 

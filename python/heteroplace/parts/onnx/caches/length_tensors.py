@@ -5,6 +5,8 @@ from the sizes of caches or from the mask, and is read by what is computed from 
 
     value(past) = A                            ==>  a constant
     value(past) = A + B * past, of integers    ==>  A + B * (tokens that the mask counts - new ones)
+    Gather(the first rows of a table, places)  ==>  Gather(table, places)
+    Slice(table, past, past + new)             ==>  Gather(table, places)
 
 That is checked for several numbers of past tokens, the smallest and the largest among them.
 """
@@ -28,6 +30,10 @@ PAST = "attention_mask.past"
 """The number of past tokens at run time, int64[1]."""
 
 
+_SLICE_OPERANDS = 4
+"""Data, starts, ends and axes."""
+
+
 @dataclass
 class LengthTensors:
     """Replaces tensors of one model that depend on the number of past tokens."""
@@ -38,6 +44,8 @@ class LengthTensors:
     """Tensors that are computed from the sizes of caches or from the mask."""
     computed: Collection[str]
     """Tensors that are computed from other inputs."""
+    producers: Mapping[str, NodeProto]
+    """The nodes of the model by their outputs."""
     where: str
     nodes: list[NodeProto] = field(default_factory=list)
     """What computes the new tensors."""
@@ -69,6 +77,8 @@ class LengthTensors:
             new = self._constant(name, arrays) or self._in_steps(name, arrays)
             if new is None and axis is not None:
                 new = self._table(name, arrays, axis)
+            if new is None:
+                new = self._rows(name, arrays)
             if new is None and len({array.shape for array in arrays.values()}) > 1:
                 raise FrontendError(
                     f"{self._place(reader)} reads '{name}', whose shape is {_listed(arrays)}, and "
@@ -168,6 +178,33 @@ class LengthTensors:
             if not np.array_equal(head, array):
                 return None
         return self._initializer(f"{name}.table", largest)
+
+    def _rows(self, name: str, arrays: Mapping[int, Array]) -> str | None:
+        """Rows that a Slice cuts out of a table, from a place that depends on the past."""
+        node = self.producers.get(name)
+        if node is None or node.op_type != "Slice" or len(node.input) < _SLICE_OPERANDS:
+            return None
+        places = {}
+        for past, array in arrays.items():
+            table, start, _, axes = (self.runs[past].get(each) for each in node.input[:4])
+            if table is None or start is None or axes is None or start.array.size != 1:
+                return None
+            axis = int(axes.array.item())
+            places[past] = int(start.array.item()) + np.arange(array.shape[axis])
+            whole = table.array
+            is_inside = (places[past] >= 0).all() and (places[past] < whole.shape[axis]).all()
+            if not (is_inside and np.array_equal(np.take(whole, places[past], axis), array)):
+                return None
+        first = self.runs[min(arrays)][node.input[0]].array
+        if node.input[0] in self.growing or not np.array_equal(first, whole):
+            return None
+        index = self._in_steps(f"{name}.places", places)
+        if index is None:
+            return None
+        rows = f"{name}.rows"
+        table_name = self._initializer(f"{name}.table", whole)
+        self.nodes.append(helper.make_node("Gather", [table_name, index], [rows], axis=axis))
+        return rows
 
     def _initializer(self, name: str, array: npt.NDArray[Any]) -> str:
         self.tensors.append(
