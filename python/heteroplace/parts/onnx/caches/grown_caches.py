@@ -149,7 +149,7 @@ class _Rewrite:
         window = "" if form.window < 0 else f", a window of {form.window} tokens"
         return [
             f"{len(cores)} attention(s) of {form.heads} heads{window}: caches of fixed capacity, "
-            f"{self._sizes.capacity} tokens; {len(lengths.tensors)} tensor(s) of lengths replaced"
+            f"{self._sizes.capacity} tokens; {lengths.num_replaced} tensor(s) of lengths replaced"
         ]
 
     def _at(self, past: int, constants: LengthValues) -> LengthValues:

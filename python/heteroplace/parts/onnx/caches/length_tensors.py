@@ -53,6 +53,11 @@ class LengthTensors:
     """What they read."""
     _replaced: dict[tuple[str, int], str] = field(default_factory=dict)
 
+    @property
+    def num_replaced(self) -> int:
+        """How many tensors were replaced."""
+        return len(self._replaced)
+
     def is_replaceable(self, name: str) -> bool:
         """Return whether a tensor depends on the past, and on no data."""
         return name in self.growing and name not in self.computed

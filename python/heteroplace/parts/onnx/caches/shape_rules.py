@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape | None]
@@ -77,7 +77,9 @@ def ruled_dtype(
         return np.dtype(bool)
     if node.op_type == "ConstantOfShape":
         value = attribute(node, "value", None)
-        return np.dtype("float32") if value is None else numpy_helper.to_array(value).dtype
+        if isinstance(value, TensorProto):
+            return numpy_helper.to_array(value).dtype
+        return np.dtype("float32")
     first = 1 if node.op_type in ("DequantizeLinear", "Where") else 0
     return dtypes[first] or np.dtype("float32")
 
