@@ -25,7 +25,7 @@ class NoDoubleNegation:
     def register(self):
         pass  # it adds no op and no schedule
 
-    def segment_passes(self, target, shared):
+    def segment_passes(self, target, shared, own_targets):
         return SegmentPasses(before_legalize=(drop_double_negations,))
 
     def finish(self, functions, function):
