@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from heteroplace.option_keywords import PlaceKeywords
 
 _ENTRY_MODULES = "heteroplace.entry_modules:entry_modules"
-_COMPILE_WORKLOAD = "heteroplace.pipeline.workload_stages:compile_workload"
+_COMPILE_ENTRIES = "heteroplace.entry_modules:compile_entries"
 _PLACE_WORKLOAD = "heteroplace.pipeline.workload_stages:place_workload"
 """Loaded for a model at several sizes."""
 
@@ -112,7 +112,7 @@ def compile(
     batch: int | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, npt.ArrayLike] | None = None,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int | Sequence[int]] | None = None,
     ignore_annotations: bool = False,
     entries: Mapping[str, Mapping[str, int | Sequence[int]]] | None = None,
     workload: Mapping[str, int] | None = None,
@@ -125,6 +125,10 @@ def compile(
 
     Parameters
     ----------
+    sizes
+        As of `place`. One may have several values, {"sequence_length": [16, 64]}: the executable
+        then takes calls of any length up to the largest. They are padded with zeros to the next
+        value. That no output depends on it is checked here.
     entries
         Further `sizes` or `input_shapes` by the names of entries: the executable holds the model
         with each of them, over one set of weights, and sessions may call any. The first entry is
@@ -139,6 +143,8 @@ def compile(
     ------
     LoweringError
         Two entries keep different state.
+    PaddingError
+        A size has several values, and an output depends on padding.
     VerificationError
         The outputs are not those of the ONNX model; or `verify="on"` cannot be done.
 
@@ -152,18 +158,11 @@ def compile(
     text = None if tokenizer is None else read_tokenizer(tokenizer)
     given_sizes = GivenSizes(batch, input_shapes, input_values, sizes)
     devices = _checked_cluster(cluster, options)
-    if entries is not None or workload is not None:
-        modules = load_entry(_ENTRY_MODULES)(
-            model,
-            devices,
-            entries,
-            workload,
-            given_sizes,
-            options,
-            params,
+    if entries is not None or workload is not None or given_sizes.has_lists:
+        joined: Executable = load_entry(_COMPILE_ENTRIES)(
+            *(model, devices, entries, workload, given_sizes, options, params),
             ignore_annotations=ignore_annotations,
         )
-        joined: Executable = load_entry(_COMPILE_WORKLOAD)(modules, devices)[0]
         return joined.with_tokenizer(text)
     network = read_network(model, devices, params, given_sizes, options, ignore_annotations)
     if read_solution(network.mod) is None and not is_sharded(network.mod):
@@ -179,13 +178,13 @@ def place_workload(
     model: str | os.PathLike[str] | ModelProto | Imported | tvm.IRModule,
     cluster: Cluster | str | os.PathLike[str] = LOCAL,
     *,
-    entries: Mapping[str, Mapping[str, int | Sequence[int]]],
+    entries: Mapping[str, Mapping[str, int | Sequence[int]]] | None = None,
     workload: Mapping[str, int] | None = None,
     params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
     batch: int | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, npt.ArrayLike] | None = None,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int | Sequence[int]] | None = None,
     ignore_annotations: bool = False,
     **options: Unpack[PlaceKeywords],
 ) -> WorkloadSolution:
@@ -196,8 +195,8 @@ def place_workload(
 
     Parameters
     ----------
-    entries, workload
-        As of `compile`; the others as of `place`.
+    entries, workload, sizes
+        As of `compile`; the others as of `place`. Give entries, or a size with several values.
 
     Raises
     ------

@@ -8,14 +8,36 @@ from typing import Any
 
 from heteroplace.argument_checks import check_mapping, check_type, did_you_mean
 from heteroplace.errors import FrontendError
+from heteroplace.listed_sizes import ListedSizes, is_list, read_listed
+from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model_network import GivenSizes, read_network
-from heteroplace.pipeline.workload_stages import EntryModule
+from heteroplace.pipeline.workload_stages import EntryModule, compile_workload
 
 EntrySizes = Mapping[str, Mapping[str, int | Sequence[int]]]
 """By the names of entries their sizes, by name, and shapes of their inputs."""
 _FORM = "{'token': {'sequence_length': 1}}"
 _WORKLOAD_FORM = "{'token': 128, 'prompt': 8}"
+
+
+def compile_entries(
+    model: object,
+    cluster: Cluster,
+    entries: EntrySizes | None,
+    workload: Mapping[str, int] | None,
+    sizes: GivenSizes,
+    options: Mapping[str, Any],
+    params: Mapping[str, Any] | None = None,
+    *,
+    ignore_annotations: bool = False,
+) -> Executable:
+    """Return one executable with all entries; parameters and errors as of `compile`."""
+    listed = _listed(sizes, entries, options)
+    modules = entry_modules(
+        *(model, cluster, entries, workload, sizes, options, params),
+        ignore_annotations=ignore_annotations,
+    )
+    return compile_workload(modules, cluster, listed=listed)[0]
 
 
 def entry_modules(
@@ -30,6 +52,9 @@ def entry_modules(
     ignore_annotations: bool = False,
 ) -> dict[str, EntryModule]:
     """Return the model at the sizes of each entry; parameters and errors as of `compile`."""
+    listed = _listed(sizes, entries, options)
+    if listed is not None:
+        entries = listed.entries
     modules = {}
     for name, calls in _entry_calls(entries, workload).items():
         entry = (entries or {})[name]
@@ -41,6 +66,18 @@ def entry_modules(
         network = read_network(model, cluster, params, own, options, ignore_annotations)
         modules[name] = EntryModule(network.mod, network.keywords, calls)
     return modules
+
+
+def _listed(
+    sizes: GivenSizes, entries: EntrySizes | None, options: Mapping[str, Any]
+) -> ListedSizes | None:
+    """The size that has several values; None: all have one."""
+    named = sizes.named or {}
+    check_mapping("sizes", named, "a map by the names of free sizes", FrontendError)
+    if not any(map(is_list, named.values())):
+        return None
+    has_state = bool(options.get("state"))
+    return read_listed(named, has_entries=entries is not None, has_state=has_state)
 
 
 def _entry_calls(entries: EntrySizes | None, workload: Mapping[str, int] | None) -> dict[str, int]:

@@ -210,6 +210,16 @@ class ArtifactError(HeteroPlaceError):
     remedy = "compile the model again with this version, or give a file that can be written"
 
 
+class PaddingError(HeteroPlaceError):
+    """Results of a model depend on padding, so one file cannot take calls of any length."""
+
+    code = "HP603"
+    remedy = (
+        "give the model a mask that leaves out padded places, or compile each size as an entry "
+        "without padding (entries=, --entry)"
+    )
+
+
 class ExecutionError(HeteroPlaceError):
     """A run failed, or was asked for with wrong inputs."""
 

@@ -24,6 +24,7 @@ from heteroplace.frontends import (
     named_shapes,
     open_sizes,
 )
+from heteroplace.listed_sizes import is_list
 from heteroplace.model.cluster import Cluster
 from heteroplace.pipeline.model_import import (
     check_costs,
@@ -43,12 +44,23 @@ class GivenSizes:
     batch: int | None
     shapes: Mapping[str, Sequence[int]] | None
     values: Mapping[str, npt.ArrayLike] | None
-    named: Mapping[str, int] | None = None
+    named: Mapping[str, int | Sequence[int]] | None = None
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether a size has several values."""
+        named = self.named if isinstance(self.named, Mapping) else {}
+        return any(map(is_list, named.values()))
 
     def check_mappings(self) -> None:
         """Raise FrontendError unless shapes and values are maps by the names of inputs."""
         if self.named is not None:
             check_mapping("sizes", self.named, "a map by the names of free sizes", FrontendError)
+            if self.has_lists:
+                raise FrontendError(
+                    "sizes has a list, and one size is placed here; give it one value, or call "
+                    "heteroplace.compile or heteroplace.place_workload"
+                )
         for name, value in (("input_shapes", self.shapes), ("input_values", self.values)):
             if value is not None:
                 check_mapping(name, value, "a map by the names of inputs", FrontendError)

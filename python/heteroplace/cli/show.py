@@ -211,6 +211,7 @@ def _model_text(file: CompiledFile, arguments: argparse.Namespace) -> str:
         *ports,
         *(f"state {name} <- {output}" for name, output in manifest.session_state),
         *_entry_lines(manifest),
+        *([] if manifest.lengths is None else [f"takes {manifest.lengths.text}"]),
         f"compiled by TVM {manifest.tvm_version}, "
         + ("with" if file.source() else "without")
         + " its Relay module",

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from heteroplace.errors import ArtifactError
+from heteroplace.files.call_lengths import CallLengths
 from heteroplace.files.fields.fields import Count
 from heteroplace.files.reader import parse_json
 from heteroplace.files.solution_file import solution_from_json, solution_to_json
@@ -65,6 +66,7 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     entry: str = ""
     entries: tuple[_EntryFile, ...] = ()
     tokenizer: TokenizerText | None = None
+    lengths: CallLengths | None = None
 
 
 class _EntryFile(Struct, forbid_unknown_fields=True):
@@ -116,6 +118,8 @@ class Manifest:
     """The others."""
     tokenizer: TokenizerText | None = None
     """Of a model that reads and writes text; None: there is none."""
+    lengths: CallLengths | None = None
+    """The size that each call chooses; None: shapes are those of the entries."""
 
     @property
     def properties(self) -> dict[str, str]:
@@ -128,6 +132,8 @@ class Manifest:
         if self.session_state:
             pairs = [f"{name} <- {output}" for name, output in self.session_state]
             properties["state"] = listed(pairs, "; ")
+        if self.lengths is not None:
+            properties["lengths"] = self.lengths.text
         if self.max_sessions > 1:
             properties["sessions"] = f"memory is counted for {self.max_sessions}"
         if self.verification is not None:
@@ -160,6 +166,8 @@ class Manifest:
             value["max_sessions"] = self.max_sessions
         if self.tokenizer is not None:
             value["tokenizer"] = asdict(self.tokenizer)
+        if self.lengths is not None:
+            value["lengths"] = asdict(self.lengths)
         if self.entries:
             value["entry"] = self.entry
             value["entries"] = [
@@ -227,4 +235,5 @@ def _manifest(file: _ManifestFile, program_text: str, source: str) -> Manifest:
             for each in file.entries
         ),
         file.tokenizer,
+        file.lengths,
     )

@@ -16,7 +16,9 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import InfeasibleError, SolverError
+from heteroplace.listed_sizes import ListedSizes
 from heteroplace.lower.executable import Executable
 from heteroplace.lower.program_entries import with_entries
 from heteroplace.measure.cost_models import CostOptions
@@ -46,6 +48,8 @@ from heteroplace.solve.workload.solve_workload import SolvedWorkload, solve_work
 from heteroplace.solve.workload.workload import Entry, Weights, Workload
 from heteroplace.stage_log import StageLog
 
+_WITH_LENGTHS = "heteroplace.pipeline.padding_check:with_lengths"
+"""Loaded for a file that takes calls of any length."""
 _SOLVE = "solve"
 """The stage that is done for all entries at once."""
 _MIN_SHARED_BYTES = 1024
@@ -85,7 +89,10 @@ def place_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> Work
 
 @default_opt_level()
 def compile_workload(
-    modules: Mapping[str, EntryModule], cluster: Cluster, log: StageLog | None = None
+    modules: Mapping[str, EntryModule],
+    cluster: Cluster,
+    log: StageLog | None = None,
+    listed: ListedSizes | None = None,
 ) -> tuple[Executable, WorkloadSolution]:
     """Place all entries together, and compile them into one executable.
 
@@ -95,6 +102,13 @@ def compile_workload(
         As of `place_workload`.
     log
         Notes the time of each stage that follows the plans.
+    listed
+        The size that each call may choose, whose values the entries are for; None: there is none.
+
+    Raises
+    ------
+    PaddingError
+        Results depend on padding, so no call may choose the size.
     """
     states, solution = _solved(modules, cluster)
     executables = {}
@@ -104,7 +118,14 @@ def compile_workload(
         executables[name] = build_module(
             placed.mod, keywords.get("verify"), log, attached=placed.solution
         )
-    return with_entries(executables), solution
+    joined = with_entries(executables)
+    if listed is None:
+        return joined, solution
+    request = next(iter(states.values())).request
+    with request.log.timed("padding", "Compare padded calls of all entries."):
+        request.log.say("Checking that padding changes no output")
+        max_error = request.options.max_error
+        return load_entry(_WITH_LENGTHS)(joined, executables, listed, max_error), solution
 
 
 @default_opt_level()

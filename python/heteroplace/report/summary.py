@@ -31,6 +31,8 @@ def summary_text(manifest: Manifest, max_rows: int = 40, profile: Profile | None
     if graph.routers:
         text = load_plugin("routers", "plan-text")
         tables.append(text(solution, profile, manifest.model_digest, max_rows))
+    if manifest.lengths is not None:
+        tables.append(f"takes {manifest.lengths.text}")
     if manifest.verification is not None:
         tables.append(manifest.verification.text)
     return "\n\n".join(tables)

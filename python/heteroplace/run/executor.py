@@ -26,7 +26,7 @@ from heteroplace.run.loaded_program import SessionEntry
 from heteroplace.run.manifest_check import check_manifest
 from heteroplace.run.measured_timeline import timed_timeline
 from heteroplace.run.program_source import ProgramSource, Runnable
-from heteroplace.run.routed_program import RoutedProgram
+from heteroplace.run.sized_program import SizedProgram
 from heteroplace.run.state import ProgramState
 from heteroplace.tvm_bridge import library_path
 
@@ -45,7 +45,7 @@ _SESSION = "heteroplace.run.sessions:Session"
 _LOG = logging.getLogger("heteroplace")
 
 
-class Executor(RoutedProgram):
+class Executor(SizedProgram):
     """Runs one compiled network; holds its memory and its worker threads.
 
     Any thread may call any method, and gets its own answer. `with` closes it at the end.
@@ -109,6 +109,8 @@ class Executor(RoutedProgram):
         self._manifest = manifest
         self._replanned = replanned
         self._entries = {name: Executor(entry, **options) for name, entry in loaded.entries.items()}
+        if manifest.lengths is not None:
+            self._take_lengths(manifest.lengths, self._entries)
         _LOG.info("loaded from %s: queues %s", loaded.origin, ", ".join(native.queues))
 
     def __enter__(self) -> Self:

@@ -1,0 +1,157 @@
+"""Calls of any length -> calls of the entry that has room: padded inputs, and outputs that are cut.
+
+An input is copied once more than in other calls, into a buffer that later calls use again. An
+output is copied once more only where its real part is no block of memory.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from heteroplace.errors import ExecutionError
+from heteroplace.files.call_lengths import CallLengths
+from heteroplace.run.arrays import (
+    Array,
+    InputPorts,
+    Ports,
+    exchanged_dtype,
+    take_input,
+    take_outs,
+)
+from heteroplace.run.calls import Call, Outputs
+from heteroplace.terminal import listed
+
+_Outs = Sequence[np.ndarray | None] | None
+_Begin = Callable[[str, Mapping[str, Array], _Outs], Call]
+"""Begins a call of an entry, by name; inputs are copied when it returns."""
+_Places = tuple[slice, ...]
+_MAX_LENGTHS = 256
+"""Lengths whose shapes are remembered."""
+
+
+class CutCall(Call):
+    """A call of an entry that has more room than its caller needs; outputs are cut."""
+
+    def __init__(
+        self, whole: Call, cuts: Sequence[_Places | None], outs: Sequence[np.ndarray | None]
+    ) -> None:
+        super().__init__(whole.request, (), outs, whole.deadline)
+        self._whole = whole
+        self._cuts = cuts
+
+    def finish(self) -> Outputs:
+        """As `Call.finish`."""
+        whole = self._whole.finish()
+        return [
+            output if places is None else _cut(output[places], out)
+            for output, places, out in zip(whole, self._cuts, self._outs, strict=True)
+        ]
+
+
+class PaddedCalls:
+    """The entries of a file that takes calls of any length. Any thread may call any method.
+
+    Parameters
+    ----------
+    lengths
+        The size that calls choose.
+    inputs, outputs
+        Of one entry.
+    """
+
+    def __init__(self, lengths: CallLengths, inputs: Ports, outputs: Ports) -> None:
+        self._lengths = lengths
+        self._dtypes = {name: dtype for name, _, dtype in inputs}
+        self._axes = dict(lengths.inputs)
+        self._padded = {
+            size: {
+                name: (shape, exchanged_dtype(dtype))
+                for name, shape, dtype in lengths.input_ports(inputs, size)
+                if name in self._axes
+            }
+            for size in lengths.entries
+        }
+        # Taken by one call at a time; lists are changed by one thread at a time.
+        self._buffers: dict[int, list[dict[str, np.ndarray]]] = defaultdict(list)
+
+        @lru_cache(_MAX_LENGTHS)
+        def ports_at(length: int) -> tuple[InputPorts, Ports, list[_Places | None]]:
+            cuts = [
+                _places(dict(lengths.outputs)[name], length) if name in cut_names else None
+                for name, _, _ in outputs
+            ]
+            return (
+                InputPorts(lengths.input_ports(inputs, length)),
+                lengths.output_ports(outputs, length),
+                cuts,
+            )
+
+        cut_names = {name for name, _ in lengths.outputs}
+        self._ports_at = ports_at
+
+    def start(self, given: Mapping[str, Array], out: _Outs, begin: _Begin) -> Call:
+        """Begin a call of the smallest entry that has room.
+
+        Raises
+        ------
+        ExecutionError
+            Inputs are missing, wrong, or longer than the largest entry; or `out` is wrong.
+        """
+        missing = [name for name in self._dtypes if name not in given]
+        if missing:
+            raise ExecutionError(
+                f"inputs {listed(map(repr, missing))} are missing; a call that chooses "
+                f"{self._lengths.size} needs all of {listed(map(repr, self._dtypes))}"
+            )
+        arrays = dict(given)
+        for name in self._axes:
+            if type(given[name]) is not np.ndarray:
+                arrays[name] = take_input(name, given[name], self._dtypes[name])
+        length = self._lengths.length_of({name: np.shape(arrays[name]) for name in self._axes})
+        size = self._lengths.entry_for(length)
+        if size == length:
+            return begin(str(size), arrays, out)
+        inputs, outputs, cuts = self._ports_at(length)
+        arrays = dict(inputs.take(arrays))
+        outs = take_outs(outputs, out)
+        whole = [
+            own if places is None else None for own, places in zip(outs, cuts, strict=True)
+        ]
+        buffers = self._taken(size)
+        try:
+            for name, axes in self._axes.items():
+                _pad(buffers[name], arrays[name], axes, length)
+            return CutCall(begin(str(size), {**arrays, **buffers}, whole), cuts, outs)
+        finally:
+            self._buffers[size].append(buffers)
+
+    def _taken(self, size: int) -> dict[str, np.ndarray]:
+        """Buffers for the inputs of one call."""
+        try:
+            return self._buffers[size].pop()
+        except IndexError:
+            return {name: np.zeros(*form) for name, form in self._padded[size].items()}
+
+
+def _pad(buffer: np.ndarray, array: np.ndarray, axes: Sequence[int], length: int) -> None:
+    """Write an array to the begin of a buffer along some axes, and zeros behind it."""
+    for axis in axes:
+        buffer[(*[slice(None)] * axis, slice(length, None))] = 0
+    buffer[_places(axes, length)] = array
+
+
+def _places(axes: Sequence[int], length: int) -> _Places:
+    return tuple(
+        slice(length) if axis in axes else slice(None) for axis in range(max(axes) + 1)
+    )
+
+
+def _cut(part: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    if out is None:
+        return np.ascontiguousarray(part)
+    out[...] = part
+    return out
