@@ -15,6 +15,7 @@ import numpy.typing as npt
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from heteroplace.files.call_lengths import CallLengths
 from heteroplace.parts.serving.http_routes import JSON_LENGTH_HEADER, ServingRoutes
 from heteroplace.parts.serving.http_server import bound_socket
 from heteroplace.parts.serving.served_model import ServedModel
@@ -34,6 +35,7 @@ class ModelExecutor:
     outputs: Ports = (("y", (2, 3), "float32"),)
     max_in_flight: int = 1
     session_state: tuple[tuple[str, str], ...] = ()
+    lengths: CallLengths | None = None
     fault: Exception | None = None
     """What a run raises."""
     gate: threading.Event = field(default_factory=threading.Event)

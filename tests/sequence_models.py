@@ -70,6 +70,29 @@ def over_places(op_type: str) -> onnx.ModelProto:
     return _of_features(nodes, "y", ("wa",))
 
 
+def mean_of_first() -> onnx.ModelProto:
+    """The mean over the first places of each row, whose number is an input."""
+    nodes = [
+        _node("Shape", "x", "shape"),
+        _node("Gather", "shape unit", "length", axis=0),
+        _node("Range", "none length unit", "places"),
+        _node("Unsqueeze", "x_lens one", "numbers"),
+        _node("Less", "places numbers", "is_real"),
+        _node("Cast", "is_real", "mask", to=TensorProto.FLOAT),
+        _node("Unsqueeze", "mask two", "mask_columns"),
+        _node("Mul", "x mask_columns", "counted"),
+        _node("ReduceSum", "counted one", "total", keepdims=0),
+        _node("Cast", "numbers", "divisors", to=TensorProto.FLOAT),
+        _node("Div", "total divisors", "y"),
+    ]
+    inputs = {
+        "x": (TensorProto.FLOAT, ["batch", LENGTH, WIDTH]),
+        "x_lens": (TensorProto.INT64, ["batch"]),
+    }
+    weights = {"unit": np.array(1), "none": np.array(0), "one": np.array([1]), "two": np.array([2])}
+    return _model(nodes, inputs, ["y"], weights)
+
+
 def halved() -> onnx.ModelProto:
     """A layer for each place; its output has half as many places."""
     nodes = [

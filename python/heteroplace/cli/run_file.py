@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -72,6 +72,25 @@ class _Light:
         return timed_timeline(self._native, self._solution, num_runs)
 
 
+class _Sized:
+    """A file that takes calls of any length, as its entry for calls of one length."""
+
+    def __init__(self, executor: Executor, entry: Executor) -> None:
+        self._executor, self._entry = executor, entry
+
+    def run(self, inputs: Arrays) -> list[Any]:
+        """Run once, padded; return the outputs."""
+        return self._executor.run(inputs)
+
+    def benchmark(self, num_runs: int) -> Any:
+        """Run the entry several times, as padded last; return the wall time of each in ns."""
+        return self._entry.benchmark(num_runs)
+
+    def timeline(self, num_runs: int) -> Timeline:
+        """Run the entry several times with clocks; return the timeline of the median run."""
+        return self._entry.timeline(num_runs)
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a compiled file gave, and how long it took."""
@@ -91,6 +110,8 @@ class Ran:
     """Of what it was compared with."""
     timeline: Timeline | None = None
     """Of a run with clocks; None: the steps were not timed."""
+    notes: tuple[str, ...] = ()
+    """Whole sentences: which entry of the file ran, where calls choose it."""
 
 
 def run_file(
@@ -142,12 +163,43 @@ def run_file(
         program.serve()
         return None
     try:
-        return _ran(program, manifest, read_inputs(), legal, seed, num_runs, compare, is_timed)
+        given, notes, timed = read_inputs(), (), program
+        if manifest.lengths is not None:
+            timed, manifest, notes = _sized(program, manifest, given)
+        ran = _ran(timed, manifest, given, legal, seed, num_runs, compare, is_timed)
+        return replace(ran, notes=notes)
     except HeteroPlaceError as err:
         program.fail(str(err))  # else the ranks that serve it would end well
         raise
     finally:
         program.close()
+
+
+def _sized(
+    executor: Executor, manifest: Manifest, given: Arrays
+) -> tuple[_Sized, Manifest, tuple[str, ...]]:
+    """A file as its entry for calls as long as the given arrays; without any, as its smallest one.
+
+    Raises
+    ------
+    ExecutionError
+        The arrays differ in length, or are longer than the largest entry.
+    """
+    lengths = manifest.lengths
+    assert lengths is not None
+    shapes = {name: array.shape for name, array in given.items()}
+    is_given = any(name in shapes for name, _ in lengths.inputs)
+    length = lengths.length_of(shapes) if is_given else lengths.entries[0]
+    size = lengths.entry_for(length)
+    entry = executor.entries[str(size)]
+    own = replace(
+        next((each.manifest for each in manifest.entries if each.name == str(size)), manifest),
+        lengths=lengths,
+        inputs=lengths.input_ports(entry.inputs, length),
+        outputs=lengths.output_ports(entry.outputs, length),
+    )
+    note = f"The file takes {lengths.text}; {lengths.size} {length} ran as {size}, which is timed."
+    return _Sized(executor, entry), own, (note,)
 
 
 def load_run(
@@ -199,6 +251,7 @@ def _load(path: Path, trusted_keys: Sequence[str] | None) -> tuple[_Light | Exec
     solution = manifest.solution
     used = {d.kind for d in solution.cluster.devices if d.name in solution.devices_used}
     is_plain = used <= {"cpu"} and not (manifest.state or solution.graph.routers)
+    is_plain = is_plain and manifest.lengths is None
     if not is_plain or len(solution.cluster.hosts) > 1:
         return heteroplace.load(path, trusted_keys=trusted_keys), manifest
     libtvm = _libtvm()

@@ -381,6 +381,7 @@ def run_compile(arguments: argparse.Namespace) -> None:
                 name: solution_json(entry.solution) for name, entry in executable.entries.items()
             },
             "workload": workload and workload_json(workload),
+            "lengths": executable.manifest.lengths and asdict(executable.manifest.lengths),
             "verification": executable.verification and asdict(executable.verification),
             **({"stages": list(map(asdict, log.times))} if arguments.stages else {}),
         },

@@ -68,6 +68,7 @@ def result_json(program: Program, ran: Ran, batch: int | None) -> dict[str, obje
 
 def _notes(program: Program, ran: Ran) -> Iterator[str]:
     yield from program.notes
+    yield from ran.notes
     yield from solution_notes(ran.solution)
     if ran.others_cores > QUIET_CORES:
         yield (

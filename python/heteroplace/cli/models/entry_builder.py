@@ -11,6 +11,7 @@ from heteroplace.cli.models.model_builder import import_file, model_digests, wit
 from heteroplace.errors import FrontendError
 from heteroplace.frontends import frontend_of
 from heteroplace.interrupts import interruptible
+from heteroplace.listed_sizes import ListedSizes
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.workload_solution import WorkloadSolution
@@ -55,10 +56,11 @@ def compile_model_entries(
     log: StageLog,
     *,
     is_annotated: bool,
+    listed: ListedSizes | None = None,
 ) -> tuple[Executable, WorkloadSolution]:
     """Place all entries of a model file together, and compile them into one executable.
 
-    Parameters are those of `place_model_entries`.
+    Parameters are those of `place_model_entries`, and `listed` as of `compile_workload`.
 
     Raises
     ------
@@ -69,7 +71,7 @@ def compile_model_entries(
     """
     digests = model_digests(path)
     modules = _modules(path, entries, cluster, log, is_annotated)
-    executable, solution = compile_workload(modules, cluster, log)
+    executable, solution = compile_workload(modules, cluster, log, listed)
     if model_digests(path) != digests:
         raise FrontendError(
             f"{path}: the model or its weights changed while it was compiled; run it again"

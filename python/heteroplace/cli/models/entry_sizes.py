@@ -19,6 +19,7 @@ from heteroplace.cli.models.given_inputs import (
 from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.cli.shared import given_flags, progress_display, progress_of, show
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.listed_sizes import ListedSizes, is_list, read_listed
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.workload_solution import WorkloadSolution
@@ -103,12 +104,18 @@ def _entry(text: str) -> tuple[str, dict[str, int]]:
 def chosen_entries(arguments: argparse.Namespace) -> dict[str, ChosenEntry]:
     """Return the entries of the command line by name; none: the model has one size.
 
+    A --size with several values makes an entry of each.
+
     Raises
     ------
     HeteroPlaceError
-        Two entries have one name, or --workload does not name all entries, and nothing else.
+        Two entries have one name, or --workload does not name all entries, and nothing else; or
+        as `listed_size`.
     """
+    listed = listed_size(arguments)
     entries: list[tuple[str, dict[str, int]]] = arguments.entry
+    if listed is not None:
+        entries = list(listed.entries.items())
     names = [name for name, _ in entries]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -135,6 +142,21 @@ def chosen_entries(arguments: argparse.Namespace) -> dict[str, ChosenEntry]:
     return {name: ChosenEntry(sizes, calls.get(name, 1)) for name, sizes in entries}
 
 
+def listed_size(arguments: argparse.Namespace) -> ListedSizes | None:
+    """Return the --size that has several values, which calls choose; None: there is none.
+
+    Raises
+    ------
+    FrontendError
+        See `read_listed`.
+    """
+    sizes = named_pairs("--size", arguments.size)
+    if not any(map(is_list, sizes.values())):
+        return None
+    has_state = bool(given_flags(arguments, ("state",)))
+    return read_listed(sizes, has_entries=bool(arguments.entry), has_state=has_state)
+
+
 def compile_entries(
     entries: Mapping[str, ChosenEntry],
     cluster: Cluster,
@@ -154,10 +176,11 @@ def compile_entries(
     Raises
     ------
     HeteroPlaceError
-        The model cannot be placed or compiled at these sizes.
+        The model cannot be placed or compiled at these sizes, or padding changes its results.
     """
     compiled: tuple[Executable, WorkloadSolution] = _build(
-        "compile_model_entries", entries, cluster, options, arguments, log
+        *("compile_model_entries", entries, cluster, options, arguments, log),
+        listed=listed_size(arguments),
     )
     return compiled
 
@@ -205,6 +228,7 @@ def _build(
     options: Mapping[str, Any],
     arguments: argparse.Namespace,
     log: StageLog,
+    **others: object,
 ) -> Any:
     """Call a function of the builder with what the command line says of each entry."""
     model, arrays = Path(arguments.model), input_arrays(arguments)
@@ -217,7 +241,8 @@ def _build(
             chosen[name] = EntryOptions(
                 sizes, entry.calls, {**watched, **measured_inputs(arrays, sizes)}
             )
-        return build(model, chosen, cluster, log, is_annotated=not arguments.ignore_annotations)
+        is_annotated = not arguments.ignore_annotations
+        return build(model, chosen, cluster, log, is_annotated=is_annotated, **others)
 
 
 def workload_json(solution: WorkloadSolution) -> dict[str, object]:

@@ -20,6 +20,7 @@ import numpy as np
 from heteroplace.cli.models.model_arrays import Arrays
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.frontends import frontend_of, named_shapes, open_sizes
+from heteroplace.listed_sizes import is_list
 from heteroplace.options import Argument, count, key_value, named_pairs
 from heteroplace.run.array_files import read_array
 from heteroplace.state_option import StateNames, joined_state
@@ -68,7 +69,9 @@ def add_input_sizes(parser: argparse.ArgumentParser, arrays: str = "to measure w
         action="append",
         default=[],
         help="a size that the model leaves open, by its name in the model, such as "
-        "sequence_length=128; may be repeated",
+        "sequence_length=128; may be repeated. `heteroplace compile` takes several values of one, "
+        "as sequence_length=16,64,256: the file then takes calls of any length up to the largest, "
+        "padded to the next value",
     )
     parser.add_argument(
         "--batch",
@@ -87,7 +90,13 @@ def add_input_sizes(parser: argparse.ArgumentParser, arrays: str = "to measure w
     )
 
 
-_named_size = key_value("NAME=N, such as 'sequence_length=128'", count)
+def _counts(text: str) -> int | tuple[int, ...]:
+    """Read N, or N,N."""
+    numbers = tuple(map(count, text.split(",")))
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+_named_size = key_value("NAME=N or NAME=N,N, such as 'sequence_length=128'", _counts)
 
 
 def _input(text: str) -> tuple[str, str | tuple[int, ...]]:
@@ -145,10 +154,17 @@ def input_sizes(
     Raises
     ------
     HeteroPlaceError
-        An input is fixed to a value, and given another array.
+        An input is fixed to a value, and given another array; or a size has several values, of
+        which `entry` has none.
     """
     values = named_pairs("--fix", arguments.fix)
     named = {**named_pairs("--size", arguments.size), **entry}
+    for name, size in named.items():
+        if is_list(size):
+            raise HeteroPlaceError(
+                f"--size {name}={','.join(map(str, size))}: several values make a file that takes "
+                f"calls of any length, which `heteroplace compile` does; give one value here"
+            )
     state = _state(arguments)
     free = open_sizes(frontend_of(model), model, named, state) if named else {}
     shapes = {**named_shapes(free, named), **input_shapes(arguments)}

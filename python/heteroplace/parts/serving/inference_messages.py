@@ -6,6 +6,7 @@ Open Inference Protocol). The header Inference-Header-Content-Length then says w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ExecutionError
+from heteroplace.files.call_lengths import ANY, CallLengths
 from heteroplace.parts.serving.sequences import SequenceStep
 from heteroplace.parts.serving.tensor_codec import TensorCodec
 
@@ -80,6 +82,8 @@ class InferenceRequest:
     id: str | None
     sequence: SequenceStep | None = None
     """Of a model that keeps state between requests."""
+    length: int = ANY
+    """The size that the request chooses, if it may choose one."""
 
 
 class InferenceMessages:
@@ -93,6 +97,8 @@ class InferenceMessages:
         Name, shape and dtype of each, as the executor describes them.
     has_state
         Whether the model keeps state: each request is then one of a sequence.
+    lengths
+        The size that each request chooses; None: shapes are fixed.
 
     Raises
     ------
@@ -106,8 +112,13 @@ class InferenceMessages:
         inputs: Sequence[tuple[str, tuple[int, ...], str]],
         outputs: Sequence[tuple[str, tuple[int, ...], str]],
         has_state: bool = False,
+        lengths: CallLengths | None = None,
     ) -> None:
         self._model = model
+        self._lengths = lengths
+        if lengths is not None:
+            inputs = lengths.input_ports(inputs, ANY)
+            outputs = lengths.output_ports(outputs, ANY)
         self._has_state = has_state
         self._inputs = {port[0]: TensorCodec(f"input {port[0]!r}", *port) for port in inputs}
         self._outputs = [TensorCodec(f"output {port[0]!r}", *port) for port in outputs]
@@ -127,7 +138,8 @@ class InferenceMessages:
     def num_output_elements(self, request: InferenceRequest) -> int:
         """Return how many numbers the JSON of a response has."""
         shown = [output.index for output in request.outputs if not output.is_binary]
-        return sum(self._outputs[index].num_elements for index in shown)
+        shapes = [self._outputs[index].shape for index in shown]
+        return sum(math.prod(_at_length(shape, request.length)) for shape in shapes)
 
     def read(self, body: bytes, json_bytes: int | None) -> InferenceRequest:
         """Read the body of a request.
@@ -183,7 +195,8 @@ class InferenceMessages:
         if missing:
             raise ExecutionError(f"inputs that the request lacks: {', '.join(missing)}")
         step = self._sequence_step(request.parameters)
-        return InferenceRequest(arrays, self._requested(request), request.id, step)
+        length = self._length_of(arrays)
+        return InferenceRequest(arrays, self._requested(request), request.id, step, length)
 
     def write(
         self, request: InferenceRequest, outputs: Sequence[npt.NDArray[Any]]
@@ -199,10 +212,10 @@ class InferenceMessages:
         blocks: list[memoryview] = []
         for output in request.outputs:
             codec, array = self._outputs[output.index], outputs[output.index]
-            tensor = _tensor_metadata(codec)
+            tensor = {**_tensor_metadata(codec), "shape": list(array.shape)}
             if output.is_binary:
-                tensor["parameters"] = {"binary_data_size": codec.num_bytes}
-                if codec.num_bytes:
+                tensor["parameters"] = {"binary_data_size": array.nbytes}
+                if array.nbytes:
                     blocks.append(np.ascontiguousarray(array).data)
             else:
                 tensor["data"] = codec.to_json(array)
@@ -226,13 +239,28 @@ class InferenceMessages:
             )
         if tensor.datatype == _BYTES:
             raise ExecutionError(f"{codec.what}: BYTES is not supported; expected {codec.datatype}")
-        if tensor.datatype != codec.datatype or tuple(tensor.shape) != codec.shape:
+        shape = tuple(tensor.shape)
+        if tensor.datatype != codec.datatype or not self._fits(shape, codec.shape):
             raise ExecutionError(
                 f"{codec.what}: expected {codec.datatype} of shape {list(codec.shape)}, got "
                 f"{tensor.datatype} of shape {tensor.shape}"
             )
         _check_parameters(codec.what, tensor.parameters)
-        return codec
+        return codec if shape == codec.shape else codec.sized(shape)
+
+    def _fits(self, shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+        """Whether a shape is the expected one, with a size that a request may choose."""
+        if self._lengths is None or len(shape) != len(expected):
+            return shape == expected
+        chosen = [size for size, own in zip(shape, expected, strict=True) if own == ANY]
+        for size in chosen:
+            self._lengths.entry_for(size)
+        return len(set(chosen)) < 2 and shape == _at_length(expected, *chosen[:1])
+
+    def _length_of(self, arrays: Mapping[str, npt.NDArray[Any]]) -> int:
+        if self._lengths is None:
+            return ANY
+        return self._lengths.length_of({name: array.shape for name, array in arrays.items()})
 
     def _sequence_step(self, parameters: _Parameters) -> SequenceStep | None:
         id_ = parameters.sequence_id or None  # 0 and "" are none, as in Triton
@@ -269,6 +297,11 @@ class InferenceMessages:
         if len({output.index for output in requested}) < len(requested):
             raise ExecutionError("an output is in the request twice")
         return tuple(requested)
+
+
+def _at_length(shape: Sequence[int], length: int = ANY) -> tuple[int, ...]:
+    """A shape with the size that a request chooses."""
+    return tuple(length if size == ANY else size for size in shape)
 
 
 def _from_json(codec: TensorCodec, tensor: _Input) -> npt.NDArray[Any]:

@@ -22,6 +22,7 @@ from heteroplace.machine.local import LOCAL
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from heteroplace.files.call_lengths import CallLengths
     from heteroplace.model.cluster import Cluster
     from heteroplace.model.solution import Solution
     from heteroplace.option_keywords import PlaceKeywords
@@ -35,7 +36,8 @@ class NodeArg:
     """An input or output of a model."""
 
     name: str
-    shape: list[int]
+    shape: list[int | str]
+    """A size that calls choose is there by its name."""
     type: str
     """As onnxruntime writes it: "tensor(float)"."""
 
@@ -101,11 +103,13 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """Return the inputs in the order of the model."""
-        return [_node_arg(*port) for port in self._executor.inputs]
+        axes = {} if self._lengths is None else dict(self._lengths.inputs)
+        return [self._node_arg(axes, *port) for port in self._executor.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """Return the outputs in the order of the model."""
-        return [_node_arg(*port) for port in self._executor.outputs]
+        axes = {} if self._lengths is None else dict(self._lengths.outputs)
+        return [self._node_arg(axes, *port) for port in self._executor.outputs]
 
     def get_providers(self) -> list[str]:
         """Return the devices that the plan uses."""
@@ -160,6 +164,23 @@ class InferenceSession:
         """Raise ExecutionError, as `io_binding`."""
         self.io_binding()
 
+    @property
+    def _lengths(self) -> CallLengths | None:
+        return self._executor.lengths
+
+    def _node_arg(
+        self, axes: Mapping[str, Sequence[int]], name: str, shape: Sequence[int], dtype: str
+    ) -> NodeArg:
+        """An input or output; as in onnxruntime a size that calls choose is shown by its name."""
+        element = _OF_DTYPE.get(dtype)
+        if element is None:
+            tensor_type = np_dtype_to_tensor_dtype(np.dtype(dtype))
+            element = onnx.TensorProto.DataType.Name(tensor_type).lower()
+        chosen = "" if self._lengths is None else self._lengths.size
+        own = axes.get(name, ())
+        sizes = [chosen if axis in own else size for axis, size in enumerate(shape)]
+        return NodeArg(name, sizes, f"tensor({element})")
+
     def _positions(self, names: Sequence[str] | None) -> list[int]:
         existing = [name for name, _, _ in self._executor.outputs]
         for name in names or ():
@@ -168,9 +189,3 @@ class InferenceSession:
                 raise ExecutionError(f"the model has no output {name!r}{near}")
         return [existing.index(name) for name in (names if names else existing)]
 
-
-def _node_arg(name: str, shape: Sequence[int], dtype: str) -> NodeArg:
-    element = _OF_DTYPE.get(dtype)
-    if element is None:
-        element = onnx.TensorProto.DataType.Name(np_dtype_to_tensor_dtype(np.dtype(dtype))).lower()
-    return NodeArg(name, list(shape), f"tensor({element})")

@@ -42,7 +42,9 @@ class ServedModel:
         self.name = name
         has_state = bool(executor.session_state)
         ports = executor.session() if has_state else executor
-        self.messages = InferenceMessages(name, ports.inputs, ports.outputs, has_state)
+        self.messages = InferenceMessages(
+            name, ports.inputs, ports.outputs, has_state, executor.lengths
+        )
         self.metrics = metrics
         self._executor = executor
         self._sequences = Sequences(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from functools import reduce
@@ -71,6 +72,14 @@ class TensorCodec:
         element = _element_type(dtype)
         self._flat = msgspec.json.Decoder(_nested_list(element, 1))
         self._nested = msgspec.json.Decoder(_nested_list(element, max(len(shape), 1)))
+
+    def sized(self, shape: tuple[int, ...]) -> TensorCodec:
+        """Return the same for values of another shape of as many axes."""
+        codec = copy.copy(self)
+        codec.shape = shape
+        codec.num_elements = math.prod(shape)
+        codec.num_bytes = codec.num_elements * self._dtype.itemsize
+        return codec
 
     def from_bytes(self, data: memoryview) -> npt.NDArray[Any]:
         """Return the array in raw bytes: little-endian, in C order.
