@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-WIDTH, VOCABULARY, MOST = 16, 50, 64
+WIDTH, VOCABULARY, MOST = 16, 50, 256
 """Numbers of a token, tokens, and the largest length."""
 LENGTH = "sequence_length"
 

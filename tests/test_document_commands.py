@@ -28,6 +28,7 @@ from tests.document_commands import (
     mentions,
     parser_says,
 )
+from tests.sequence_models import encoder, encoder_inputs
 from tests.short_measuring import short_measuring
 from tests.tiny_decoders import byte_tokenizer, onnx_decoder
 
@@ -183,6 +184,9 @@ def _write_models() -> None:
     onnx.save(onnx_decoder(1), "decoder.onnx")
     free = onnx_decoder("sequence_length", capacity=512, has_free_sizes=True)
     onnx.save(free, "free_decoder.onnx")
+    onnx.save(encoder(), "sequence.onnx")
+    for name, array in encoder_inputs(37).items():
+        np.save({"input_ids": "ids.npy", "attention_mask": "mask.npy"}[name], array)
     Path("tokenizer.json").write_text(byte_tokenizer())
     array = random.standard_normal((1, 3, 8, 8)).astype("float32")
     np.save("x.npy", array)
@@ -236,6 +240,8 @@ def _write_ranks() -> None:
 
 def _model_of(command: DocumentCommand) -> str:
     """The model that a command is about."""
+    if any("sequence_length=" in word for word in command.words) and _is_about_lengths(command):
+        return "sequence.onnx"
     if "--size" in command.words:
         return "free_decoder.onnx"
     if "--tokenizer" in command.words:
@@ -245,6 +251,11 @@ def _model_of(command: DocumentCommand) -> str:
     if "shard" in command.words or _is_about_ranks(command.page):
         return "layer.onnx"
     return "open.onnx" if "--batch" in command.words else "model.onnx"
+
+
+def _is_about_lengths(command: DocumentCommand) -> bool:
+    """Whether it is for a model that takes sequences of any length and keeps no state."""
+    return command.page == "docs/guide/lengths.md" or "sequence_length=16,64,256" in command.words
 
 
 def _run(command: DocumentCommand) -> None:

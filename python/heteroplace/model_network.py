@@ -44,7 +44,7 @@ class GivenSizes:
     batch: int | None
     shapes: Mapping[str, Sequence[int]] | None
     values: Mapping[str, npt.ArrayLike] | None
-    named: Mapping[str, int | Sequence[int]] | None = None
+    named: Mapping[str, Any] | None = None
 
     @property
     def has_lists(self) -> bool:

@@ -187,9 +187,7 @@ def test_the_commands_run_a_call_of_any_length(
     assert shapes["hidden"]["shape"] == [BATCH, 4, WIDTH]
 
 
-def test_a_server_takes_requests_of_any_length(
-    executor: hp.Executor, reference: Reference
-) -> None:
+def test_a_server_takes_requests_of_any_length(executor: hp.Executor, reference: Reference) -> None:
     pytest.importorskip("uvicorn")
     from tests.http_servers import open_executor, server
 
@@ -216,7 +214,8 @@ def test_a_server_takes_requests_of_any_length(
             arrays = [np.reshape(each["data"], each["shape"]) for each in outputs]
             reference.check(arrays, inputs)
         body = {**request(**inputs), "parameters": {"binary_data_output": True}}
-        sizes = [each["parameters"]["binary_data_size"] for each in client.infer(body).json["outputs"]]
+        answer = client.infer(body)
+        sizes = [each["parameters"]["binary_data_size"] for each in answer.json["outputs"]]
         assert sizes == [BATCH * 64 * WIDTH * 4, BATCH * WIDTH * 4]
         answer = client.infer(request(**encoder_inputs(65, BATCH)))
         assert (answer.status, "this file takes 1 to 64" in answer.error) == (400, True)

@@ -163,11 +163,12 @@ def run_file(
         program.serve()
         return None
     try:
-        given, notes, timed = read_inputs(), (), program
-        if manifest.lengths is not None:
-            timed, manifest, notes = _sized(program, manifest, given)
-        ran = _ran(timed, manifest, given, legal, seed, num_runs, compare, is_timed)
-        return replace(ran, notes=notes)
+        given = read_inputs()
+        if manifest.lengths is None:
+            return _ran(program, manifest, given, legal, seed, num_runs, compare, is_timed)
+        sized, manifest, note = _sized(program, manifest, given)
+        ran = _ran(sized, manifest, given, legal, seed, num_runs, compare, is_timed)
+        return replace(ran, notes=(note,))
     except HeteroPlaceError as err:
         program.fail(str(err))  # else the ranks that serve it would end well
         raise
@@ -175,9 +176,7 @@ def run_file(
         program.close()
 
 
-def _sized(
-    executor: Executor, manifest: Manifest, given: Arrays
-) -> tuple[_Sized, Manifest, tuple[str, ...]]:
+def _sized(executor: Executor, manifest: Manifest, given: Arrays) -> tuple[_Sized, Manifest, str]:
     """A file as its entry for calls as long as the given arrays; without any, as its smallest one.
 
     Raises
@@ -199,7 +198,7 @@ def _sized(
         outputs=lengths.output_ports(entry.outputs, length),
     )
     note = f"The file takes {lengths.text}; {lengths.size} {length} ran as {size}, which is timed."
-    return _Sized(executor, entry), own, (note,)
+    return _Sized(executor, entry), own, note
 
 
 def load_run(

@@ -1,4 +1,4 @@
-"""A size that each call of a compiled file chooses -> its axes, and the entry that has room for it."""
+"""A size that each call of a compiled file chooses -> its axes, and the entry with room for it."""
 
 from __future__ import annotations
 

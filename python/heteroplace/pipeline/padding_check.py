@@ -115,7 +115,7 @@ def _axes_of(
         columns = list(zip(*shapes, strict=True)) if len(set(map(len, shapes))) == 1 else []
         axes = tuple(at for at, column in enumerate(columns) if column == listed.values)
         others = [column for column in columns if column != listed.values and len(set(column)) > 1]
-        if others or not columns and any(shapes):
+        if others or (not columns and any(shapes)):
             texts = " and ".join(
                 f"{list(shape)} at {value}"
                 for value, shape in list(zip(listed.values, shapes, strict=True))[:2]

@@ -6,7 +6,6 @@ output is copied once more only where its real part is no block of memory.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
@@ -75,22 +74,20 @@ class PaddedCalls:
             }
             for size in lengths.entries
         }
-        # Taken by one call at a time; lists are changed by one thread at a time.
-        self._buffers: dict[int, list[dict[str, np.ndarray]]] = defaultdict(list)
+        # One call at a time takes each; a list does a pop or an append as a whole.
+        self._buffers: dict[int, list[dict[str, np.ndarray]]] = {
+            size: [] for size in lengths.entries
+        }
+
+        cut = dict(lengths.outputs)
 
         @lru_cache(_MAX_LENGTHS)
         def ports_at(length: int) -> tuple[InputPorts, Ports, list[_Places | None]]:
-            cuts = [
-                _places(dict(lengths.outputs)[name], length) if name in cut_names else None
-                for name, _, _ in outputs
-            ]
-            return (
-                InputPorts(lengths.input_ports(inputs, length)),
-                lengths.output_ports(outputs, length),
-                cuts,
-            )
+            """Inputs, outputs, and what is cut of each output; of calls of a length."""
+            cuts = [_places(cut[name], length) if name in cut else None for name, _, _ in outputs]
+            own_inputs = InputPorts(lengths.input_ports(inputs, length))
+            return own_inputs, lengths.output_ports(outputs, length), cuts
 
-        cut_names = {name for name, _ in lengths.outputs}
         self._ports_at = ports_at
 
     def start(self, given: Mapping[str, Array], out: _Outs, begin: _Begin) -> Call:
@@ -107,20 +104,15 @@ class PaddedCalls:
                 f"inputs {listed(map(repr, missing))} are missing; a call that chooses "
                 f"{self._lengths.size} needs all of {listed(map(repr, self._dtypes))}"
             )
-        arrays = dict(given)
-        for name in self._axes:
-            if type(given[name]) is not np.ndarray:
-                arrays[name] = take_input(name, given[name], self._dtypes[name])
-        length = self._lengths.length_of({name: np.shape(arrays[name]) for name in self._axes})
+        sized = {name: self._array(name, given[name]) for name in self._axes}
+        length = self._lengths.length_of({name: array.shape for name, array in sized.items()})
         size = self._lengths.entry_for(length)
         if size == length:
-            return begin(str(size), arrays, out)
+            return begin(str(size), {**given, **sized}, out)
         inputs, outputs, cuts = self._ports_at(length)
-        arrays = dict(inputs.take(arrays))
+        arrays = inputs.take({**given, **sized})
         outs = take_outs(outputs, out)
-        whole = [
-            own if places is None else None for own, places in zip(outs, cuts, strict=True)
-        ]
+        whole = [own if places is None else None for own, places in zip(outs, cuts, strict=True)]
         buffers = self._taken(size)
         try:
             for name, axes in self._axes.items():
@@ -128,6 +120,10 @@ class PaddedCalls:
             return CutCall(begin(str(size), {**arrays, **buffers}, whole), cuts, outs)
         finally:
             self._buffers[size].append(buffers)
+
+    def _array(self, name: str, array: Array) -> np.ndarray:
+        """An input that has the size; one of numpy is checked later."""
+        return array if isinstance(array, np.ndarray) else take_input(name, array)
 
     def _taken(self, size: int) -> dict[str, np.ndarray]:
         """Buffers for the inputs of one call."""
@@ -140,14 +136,12 @@ class PaddedCalls:
 def _pad(buffer: np.ndarray, array: np.ndarray, axes: Sequence[int], length: int) -> None:
     """Write an array to the begin of a buffer along some axes, and zeros behind it."""
     for axis in axes:
-        buffer[(*[slice(None)] * axis, slice(length, None))] = 0
+        buffer[tuple([slice(None)] * axis + [slice(length, None)])] = 0
     buffer[_places(axes, length)] = array
 
 
 def _places(axes: Sequence[int], length: int) -> _Places:
-    return tuple(
-        slice(length) if axis in axes else slice(None) for axis in range(max(axes) + 1)
-    )
+    return tuple(slice(length) if axis in axes else slice(None) for axis in range(max(axes) + 1))
 
 
 def _cut(part: np.ndarray, out: np.ndarray | None) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A loaded program and the other entries of its file -> calls of the entry that has room for them."""
+"""A loaded program and the other entries of its file -> calls of the entry that has room."""
 
 from __future__ import annotations
 
@@ -71,8 +71,6 @@ class SizedProgram(RoutedProgram):
             name: str, inputs: Mapping[str, Array], outs: Sequence[np.ndarray | None] | None
         ) -> Call:
             program = self._others.get(name, self)
-            return super(SizedProgram, program)._start(
-                inputs, outs, timeout_s, is_waited=is_waited
-            )
+            return super(SizedProgram, program)._start(inputs, outs, timeout_s, is_waited=is_waited)
 
         return self._padded.start(given, out, begin)

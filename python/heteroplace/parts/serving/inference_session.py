@@ -188,4 +188,3 @@ class InferenceSession:
                 near = did_you_mean(name, existing) or f"; it has: {', '.join(existing)}"
                 raise ExecutionError(f"the model has no output {name!r}{near}")
         return [existing.index(name) for name in (names if names else existing)]
-
