@@ -49,6 +49,7 @@ LAYERS = {
     "questions": (3, 1),
     "written_files": (3, 1),
     "frontends": (3, 1),
+    "listed_sizes": (0, 3),
     "peers": (3, 1),
     "command_parser": (3, 2),
     "tvm_bridge": (5, 0),

@@ -45,6 +45,15 @@ def check_type(
         raise error(f"{name} is {shown}; expected {expected}")
 
 
+def is_list(value: object) -> bool:
+    """Return whether an argument has several values; a text is one.
+
+    >>> is_list([16, 64]), is_list(16), is_list("16")
+    (True, False, False)
+    """
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
 def check_path(name: str, value: object, expected: str, error: type[HeteroPlaceError]) -> None:
     """Raise `error` unless an argument may be the path of a file; parameters as of `check_type`."""
     check_type(name, value, (str, os.PathLike), expected, error)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from heteroplace.argument_checks import check_mapping, check_type, did_you_mean
+from heteroplace.argument_checks import check_mapping, check_type, did_you_mean, is_list
 from heteroplace.errors import FrontendError
-from heteroplace.listed_sizes import ListedSizes, is_list, read_listed
+from heteroplace.listed_sizes import ListedSizes, read_listed
 from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model_network import GivenSizes, read_network

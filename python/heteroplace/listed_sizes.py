@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
-import numpy as np
-
-from heteroplace.argument_checks import check_type
+from heteroplace.argument_checks import check_type, is_list
 from heteroplace.errors import FrontendError
 
 
@@ -25,11 +24,6 @@ class ListedSizes:
     def entries(self) -> dict[str, dict[str, int]]:
         """The sizes of each entry; entries are called by their values."""
         return {str(value): {self.name: value} for value in self.values}
-
-
-def is_list(size: object) -> bool:
-    """Return whether a size has several values."""
-    return isinstance(size, Sequence) and not isinstance(size, str)
 
 
 def read_listed(sizes: Mapping[str, Any], *, has_entries: bool, has_state: bool) -> ListedSizes:
@@ -65,7 +59,7 @@ def read_listed(sizes: Mapping[str, Any], *, has_entries: bool, has_state: bool)
             f"of the state; give each size as an entry (entries=, --entry)"
         )
     for value in sizes[names[0]]:
-        check_type(form, value, (int, np.integer), "whole numbers, such as [16, 64]", FrontendError)
+        check_type(form, value, Integral, "whole numbers, such as [16, 64]", FrontendError)
     values = tuple(sorted({int(value) for value in sizes[names[0]]}))
     if len(values) < 2 or values[0] < 1:
         raise FrontendError(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
-from heteroplace.argument_checks import check_mapping, check_type
+from heteroplace.argument_checks import check_mapping, check_type, is_list
 from heteroplace.errors import FrontendError, LoweringError
 from heteroplace.files.no_file import why_no_file
 from heteroplace.frontends import (
@@ -24,7 +24,6 @@ from heteroplace.frontends import (
     named_shapes,
     open_sizes,
 )
-from heteroplace.listed_sizes import is_list
 from heteroplace.model.cluster import Cluster
 from heteroplace.pipeline.model_import import (
     check_costs,

@@ -81,7 +81,7 @@ class CallLengths:
         ExecutionError
             No input with this size is there, one has too few axes, or two differ in length.
         """
-        lengths: dict[str, int] = {}
+        lengths: list[int] = []
         for name, axes in self.inputs:
             shape = shapes.get(name)
             if shape is None:
@@ -92,14 +92,19 @@ class CallLengths:
                         f"input {name!r} has shape {list(shape)}; expected its {self.size} at "
                         f"axis {axis}"
                     )
-                lengths.setdefault(f"axis {axis} of input {name!r}", int(shape[axis]))
+                lengths.append(shape[axis])
         if not lengths:
             names = listed(repr(name) for name, _ in self.inputs)
             raise ExecutionError(f"inputs {names} are missing; they say what {self.size} is")
-        if len(set(lengths.values())) > 1:
-            texts = listed(f"{where} has {length}" for where, length in lengths.items())
+        if lengths.count(lengths[0]) < len(lengths):
+            texts = listed(
+                f"axis {axis} of input {name!r} has {shapes[name][axis]}"
+                for name, axes in self.inputs
+                for axis in axes
+                if name in shapes
+            )
             raise ExecutionError(f"inputs differ in {self.size}: {texts}; give all of them one")
-        return next(iter(lengths.values()))
+        return lengths[0]
 
     def input_ports(self, ports: Sequence[_Port], length: int) -> tuple[_Port, ...]:
         """Return the inputs of an entry with the shapes that they have for calls of a length."""

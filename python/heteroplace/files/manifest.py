@@ -9,13 +9,13 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError
-from heteroplace.files.call_lengths import CallLengths
 from heteroplace.files.fields.fields import Count
 from heteroplace.files.reader import parse_json
 from heteroplace.files.solution_file import solution_from_json, solution_to_json
@@ -24,6 +24,11 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.verification import Verification
 from heteroplace.terminal import listed
 
+if TYPE_CHECKING:
+    from heteroplace.files.call_lengths import CallLengths
+
+_CALL_LENGTHS = "heteroplace.files.call_lengths:CallLengths"
+"""Loaded for a file that takes calls of any length."""
 FORMAT_VERSION = 5
 """Version of the manifest, and of the file that holds it (`kFileFormat` of exec/file/parts.h)."""
 
@@ -66,7 +71,7 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     entry: str = ""
     entries: tuple[_EntryFile, ...] = ()
     tokenizer: TokenizerText | None = None
-    lengths: CallLengths | None = None
+    lengths: dict[str, Any] | None = None
 
 
 class _EntryFile(Struct, forbid_unknown_fields=True):
@@ -235,5 +240,15 @@ def _manifest(file: _ManifestFile, program_text: str, source: str) -> Manifest:
             for each in file.entries
         ),
         file.tokenizer,
-        file.lengths,
+        _lengths(file.lengths, source),
     )
+
+
+def _lengths(value: dict[str, Any] | None, source: str) -> CallLengths | None:
+    if value is None:
+        return None
+    try:
+        lengths: CallLengths = msgspec.convert(value, load_entry(_CALL_LENGTHS))
+    except ValueError as err:
+        raise ArtifactError(f"{source}: the manifest is damaged ({err})") from err
+    return lengths

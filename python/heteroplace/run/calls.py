@@ -1,8 +1,9 @@
 """Calls in flight: from requests of the core to outputs and futures.
 
-Requests of one executor end in the order in which they were submitted, so one thread waits for all
-that have a future, for the oldest first. It is there only while there are any, and a moment longer:
-it does not keep a program from ending, nor is it cut off when one ends.
+Requests of one program end in the order in which they were submitted, so one thread waits for all
+that have a future, for the oldest first. Requests of several entries may end in another order. The
+thread is there only while there are any, and a moment longer: it does not keep a program from
+ending, nor is it cut off when one ends.
 """
 
 from __future__ import annotations

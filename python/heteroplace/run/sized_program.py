@@ -9,13 +9,13 @@ import numpy as np
 
 from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError
-from heteroplace.files.call_lengths import CallLengths
 from heteroplace.run.arrays import Array
 from heteroplace.run.calls import Call
 from heteroplace.run.loaded_program import SessionCall
 from heteroplace.run.routed_program import RoutedProgram
 
 if TYPE_CHECKING:
+    from heteroplace.files.call_lengths import CallLengths
     from heteroplace.run.padded_calls import PaddedCalls
 
 _PADDED_CALLS = "heteroplace.run.padded_calls:PaddedCalls"

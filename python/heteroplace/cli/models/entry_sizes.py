@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heteroplace.argument_checks import did_you_mean
+from heteroplace.argument_checks import did_you_mean, is_list
 from heteroplace.cli.models.given_inputs import (
     InputSizes,
     input_arrays,
@@ -19,7 +19,7 @@ from heteroplace.cli.models.given_inputs import (
 from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.cli.shared import given_flags, progress_display, progress_of, show
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.listed_sizes import ListedSizes, is_list, read_listed
+from heteroplace.listed_sizes import ListedSizes, read_listed
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.workload_solution import WorkloadSolution

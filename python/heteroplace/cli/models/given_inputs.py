@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from heteroplace.argument_checks import is_list
 from heteroplace.cli.models.model_arrays import Arrays
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.frontends import frontend_of, named_shapes, open_sizes
-from heteroplace.listed_sizes import is_list
 from heteroplace.options import Argument, count, key_value, named_pairs
 from heteroplace.run.array_files import read_array
 from heteroplace.state_option import StateNames, joined_state
