@@ -93,6 +93,24 @@ def mean_of_first() -> onnx.ModelProto:
     return _model(nodes, inputs, ["y"], weights)
 
 
+def pairs() -> onnx.ModelProto:
+    """Attention whose mask, of type bool, says for each two places whether one reads the other."""
+    nodes = [
+        _node("MatMul", "x wq", "q"),
+        _node("Transpose", "x", "xt", perm=[0, 2, 1]),
+        _node("MatMul", "q xt", "scores"),
+        _node("Where", "is_read scores low", "masked"),
+        _node("Softmax", "masked", "shares", axis=-1),
+        _node("MatMul", "shares x", "y"),
+    ]
+    inputs = {
+        "x": (TensorProto.FLOAT, ["batch", LENGTH, WIDTH]),
+        "is_read": (TensorProto.BOOL, ["batch", LENGTH, LENGTH]),
+    }
+    weights = {"wq": _matrix(np.random.default_rng(0)), "low": np.float32(-10000)}
+    return _model(nodes, inputs, ["y", "shares"], weights)
+
+
 def halved() -> onnx.ModelProto:
     """A layer for each place; its output has half as many places."""
     nodes = [

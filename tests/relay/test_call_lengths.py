@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import tvm
 from relay_models import cpu_cluster, random_costs
 
 import heteroplace as hp
 from heteroplace.cli.main import WRONG_INPUT, main
-from heteroplace.errors import ExecutionError, FrontendError, PaddingError
+from heteroplace.errors import ArtifactError, ExecutionError, FrontendError, PaddingError
+from heteroplace.files.manifest import Manifest
 from heteroplace.lower.artifact import load_manifest
 from tests import sequence_models
 from tests.sequence_models import LENGTH, WIDTH, encoder, encoder_inputs
+from tests.short_measuring import short_measuring
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.relay
@@ -30,7 +35,8 @@ LENGTHS = (1, 2, 4, 5, 16, 17, 63, 64)
 
 def compiled(model: onnx.ModelProto, **options: Any) -> hp.Executable:
     chosen = {"batch": BATCH, "sizes": {LENGTH: SIZES}, "solver": "heft", **options}
-    return hp.compile(model, cpu_cluster(), costs=random_costs, verify="off", **chosen)
+    cluster = chosen.pop("cluster", None) or cpu_cluster()
+    return hp.compile(model, cluster, costs=random_costs, verify="off", **chosen)
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +263,14 @@ def test_agreement_with_zeros_alone_is_not_enough() -> None:
         compiled(sequence_models.over_places("ReduceMax"), sizes={LENGTH: [48, 64]})
 
 
+def test_without_the_devices_nothing_is_checked_and_nothing_is_padded() -> None:
+    here = cpu_cluster()
+    far = replace(here.devices[0], cores=(4000,))
+    cluster = replace(here, devices=(far,))
+    with pytest.raises(PaddingError, match="needs devices that are not in this machine: cpu.0"):
+        compiled(sequence_models.per_position(), cluster=cluster)
+
+
 def test_a_number_of_places_serves_as_a_mask() -> None:
     model = sequence_models.mean_of_first()
     reference = Reference(model)
@@ -265,6 +279,79 @@ def test_a_number_of_places_serves_as_a_mask() -> None:
             x = np.random.default_rng(0).standard_normal((BATCH, length, WIDTH)).astype("float32")
             inputs = {"x": x, "x_lens": np.array([length, max(1, length - 1)])}
             reference.check(executor.run(inputs), inputs)
+
+
+def test_a_mask_and_an_output_have_the_length_at_two_axes(tmp_path: Path) -> None:
+    model = sequence_models.pairs()
+    reference, random = Reference(model), np.random.default_rng(0)
+    executable = compiled(model)
+    executable.export_library(tmp_path / "model.so")
+    with hp.load(tmp_path / "model.so") as executor:
+        for length in LENGTHS:
+            x = random.standard_normal((BATCH, length, WIDTH)).astype("float32")
+            is_read = random.random((BATCH, length, length)) < 0.7
+            is_read |= np.eye(length, dtype=bool)
+            inputs = {"x": x, "is_read": is_read}
+            reference.check(executor.run(inputs), inputs)
+            outs = [np.zeros((BATCH, length, n), "float32") for n in (WIDTH, length)]
+            assert executor.run(inputs, out=outs)[1] is outs[1]
+            reference.check(outs, inputs)
+
+
+def test_inputs_that_speak_dlpack_or_are_of_another_order_are_padded(
+    executor: hp.Executor, reference: Reference
+) -> None:
+    inputs = encoder_inputs(9, BATCH)
+    given = {
+        "input_ids": tvm.nd.array(inputs["input_ids"]),
+        "attention_mask": np.asfortranarray(inputs["attention_mask"]),
+    }
+    reference.check(executor.run(given), inputs)
+
+
+def test_a_session_of_onnxruntime_shows_the_name_of_the_length(file: Path) -> None:
+    session = hp.InferenceSession(file)
+    assert session.get_inputs()[0].shape == [BATCH, LENGTH]
+    assert [each.shape for each in session.get_outputs()] == [
+        [BATCH, LENGTH, WIDTH],
+        [BATCH, WIDTH],
+    ]
+    (pooled,) = session.run(["pooled"], encoder_inputs(7, BATCH))
+    assert pooled.shape == (BATCH, WIDTH)
+
+
+def test_a_damaged_record_of_lengths_is_refused(executable: hp.Executable) -> None:
+    manifest = executable.manifest
+    data = manifest.to_json().replace(b'"size": "sequence_length"', b'"size": 1')
+    with pytest.raises(ArtifactError, match="the manifest is damaged"):
+        Manifest.from_json(data, manifest.program_text, "model.so")
+
+
+def test_several_sizes_are_placed_together() -> None:
+    model, options = sequence_models.per_position(), {"costs": random_costs, "solver": "heft"}
+    workload = hp.place_workload(
+        model,
+        cpu_cluster(),
+        batch=1,
+        sizes={LENGTH: [4, 16]},
+        workload={"4": 3, "16": 1},
+        **options,
+    )
+    assert dict(workload.calls) == {"4": 3, "16": 1}
+
+
+@pytest.mark.costly(6)
+def test_the_program_of_the_guide_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HETEROPLACE_COSTS", str(tmp_path / "costs.sqlite"))
+    onnx.save(encoder(), "model.onnx")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "lengths.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    with short_measuring():
+        exec(program, {"__name__": "program"})
+    assert capsys.readouterr().out == "(1, 37, 16)\n"
 
 
 @pytest.mark.parametrize(
@@ -302,5 +389,7 @@ def test_the_command_compiles_several_sizes(
     assert list(compiled_json["workload"]["calls"]) == ["2", "8"]
     with hp.load(tmp_path / "model.so") as loaded:
         assert loaded.run(x=np.ones((1, 5, WIDTH), "float32"))[0].shape == (1, 5, WIDTH)
+    assert main(["place", *words, "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["entries"]) == ["2", "8"]
     assert main(["run", *words]) == WRONG_INPUT
     assert "give one value here" in capsys.readouterr().err
