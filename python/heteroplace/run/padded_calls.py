@@ -75,9 +75,7 @@ class PaddedCalls:
             for size in lengths.entries
         }
         # One call at a time takes each; a list does a pop or an append as a whole.
-        self._buffers: dict[int, list[dict[str, np.ndarray]]] = {
-            size: [] for size in lengths.entries
-        }
+        self._buffers: dict[int, list[_Buffers]] = {size: [] for size in lengths.entries}
 
         cut = dict(lengths.outputs)
 
@@ -115,9 +113,8 @@ class PaddedCalls:
         whole = [own if places is None else None for own, places in zip(outs, cuts, strict=True)]
         buffers = self._taken(size)
         try:
-            for name, axes in self._axes.items():
-                _pad(buffers[name], arrays[name], axes, length)
-            return CutCall(begin(str(size), {**arrays, **buffers}, whole), cuts, outs)
+            buffers.fill(arrays, length)
+            return CutCall(begin(str(size), {**arrays, **buffers.arrays}, whole), cuts, outs)
         finally:
             self._buffers[size].append(buffers)
 
@@ -125,19 +122,34 @@ class PaddedCalls:
         """An input that has the size; one of numpy is checked later."""
         return array if isinstance(array, np.ndarray) else take_input(name, array)
 
-    def _taken(self, size: int) -> dict[str, np.ndarray]:
+    def _taken(self, size: int) -> _Buffers:
         """Buffers for the inputs of one call."""
         try:
             return self._buffers[size].pop()
         except IndexError:
-            return {name: np.zeros(*form) for name, form in self._padded[size].items()}
+            zeros = {name: np.zeros(*form) for name, form in self._padded[size].items()}
+            return _Buffers(zeros, self._axes)
 
 
-def _pad(buffer: np.ndarray, array: np.ndarray, axes: Sequence[int], length: int) -> None:
-    """Write an array to the begin of a buffer along some axes, and zeros behind it."""
-    for axis in axes:
-        buffer[tuple([slice(None)] * axis + [slice(length, None)])] = 0
-    buffer[_places(axes, length)] = array
+class _Buffers:
+    """The padded inputs of one call at a time, by name; zeros at first."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], axes: Mapping[str, Sequence[int]]) -> None:
+        self.arrays = arrays
+        self._axes = axes
+        self._length = 0
+
+    def fill(self, arrays: Mapping[str, np.ndarray], length: int) -> None:
+        """Write arrays of a length, and zeros behind them where the last ones were longer."""
+        before = self._length
+        self._length = max(before, length)  # so it stays if this is interrupted
+        for name, axes in self._axes.items():
+            buffer = self.arrays[name]
+            if length < before:
+                for axis in axes:
+                    buffer[tuple([slice(None)] * axis + [slice(length, None)])] = 0
+            buffer[_places(axes, length)] = arrays[name]
+        self._length = length
 
 
 def _places(axes: Sequence[int], length: int) -> _Places:
