@@ -50,6 +50,7 @@ LAYERS = {
     "written_files": (3, 1),
     "frontends": (3, 1),
     "listed_sizes": (0, 3),
+    "entry_calls": (0, 4),
     "peers": (3, 1),
     "command_parser": (3, 2),
     "tvm_bridge": (5, 0),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
     from typing_extensions import Unpack
 
+    from heteroplace.entry_calls import Calls
     from heteroplace.model.workload_solution import WorkloadSolution
     from heteroplace.option_keywords import PlaceKeywords
 
@@ -115,7 +116,7 @@ def compile(
     sizes: Mapping[str, int | Sequence[int]] | None = None,
     ignore_annotations: bool = False,
     entries: Mapping[str, Mapping[str, int | Sequence[int]]] | None = None,
-    workload: Mapping[str, int] | None = None,
+    workload: Mapping[str, Calls] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     **options: Unpack[PlaceKeywords],
 ) -> Executable:
@@ -134,7 +135,8 @@ def compile(
         with each of them, over one set of weights, and sessions may call any. The first entry is
         what `Executor.run` calls. All entries are placed together.
     workload
-        How often each entry is called, by name: {"token": 128, "prompt": 8}. None: each once.
+        How often each entry is called, by name: {"token": 128, "prompt": 8}. The second may be
+        "512 tokens", if the one size of the entry is the tokens of a call. None: each once.
     tokenizer
         The `tokenizer.json` of a model that reads and writes text: the executable holds it. The
         files `generation_config.json` and `tokenizer_config.json` beside it say what ends a text.
@@ -179,7 +181,7 @@ def place_workload(
     cluster: Cluster | str | os.PathLike[str] = LOCAL,
     *,
     entries: Mapping[str, Mapping[str, int | Sequence[int]]] | None = None,
-    workload: Mapping[str, int] | None = None,
+    workload: Mapping[str, Calls] | None = None,
     params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
     batch: int | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,

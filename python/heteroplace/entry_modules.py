@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from heteroplace.argument_checks import check_mapping, check_type, did_you_mean, is_list
+from heteroplace.argument_checks import check_mapping, did_you_mean, is_list
+from heteroplace.entry_calls import Calls, num_calls
 from heteroplace.errors import FrontendError
 from heteroplace.listed_sizes import ListedSizes, read_listed
 from heteroplace.lower.executable import Executable
@@ -24,7 +25,7 @@ def compile_entries(
     model: object,
     cluster: Cluster,
     entries: EntrySizes | None,
-    workload: Mapping[str, int] | None,
+    workload: Mapping[str, Calls] | None,
     sizes: GivenSizes,
     options: Mapping[str, Any],
     params: Mapping[str, Any] | None = None,
@@ -44,7 +45,7 @@ def entry_modules(
     model: object,
     cluster: Cluster,
     entries: EntrySizes | None,
-    workload: Mapping[str, int] | None,
+    workload: Mapping[str, Calls] | None,
     sizes: GivenSizes,
     options: Mapping[str, Any],
     params: Mapping[str, Any] | None = None,
@@ -80,7 +81,9 @@ def _listed(
     return read_listed(named, has_entries=entries is not None, has_state=has_state)
 
 
-def _entry_calls(entries: EntrySizes | None, workload: Mapping[str, int] | None) -> dict[str, int]:
+def _entry_calls(
+    entries: EntrySizes | None, workload: Mapping[str, Calls] | None
+) -> dict[str, int]:
     """How often each entry is called: once where no workload is given.
 
     Raises
@@ -97,22 +100,22 @@ def _entry_calls(entries: EntrySizes | None, workload: Mapping[str, int] | None)
         return dict.fromkeys(entries, 1)
     expected = f"calls by the names of entries: {_WORKLOAD_FORM}"
     check_mapping("workload", workload, expected, FrontendError)
-    for name, calls in workload.items():
+    for name in workload:
         if name not in entries:
             near = did_you_mean(str(name), entries)
             raise FrontendError(
                 f"workload: there is no entry {name!r}{near or '.'} "
                 f"Entries are {', '.join(entries)}"
             )
-        check_type(f"workload[{name!r}]", calls, int, "a number of calls", FrontendError)
-        if calls < 1:
-            raise FrontendError(f"workload[{name!r}]: expected at least 1 call, got {calls}")
     missing = [name for name in entries if name not in workload]
     if missing:
         raise FrontendError(
             f"workload does not say how often {missing[0]!r} is called; give {expected}"
         )
-    return {name: int(workload[name]) for name in entries}
+    return {
+        name: num_calls(workload[name], entry, f"workload[{name!r}]")
+        for name, entry in entries.items()
+    }
 
 
 def _named(entry: Mapping[str, int | Sequence[int]]) -> dict[str, int]:

@@ -208,7 +208,8 @@ def test_wrong_questions_about_memory_are_refused() -> None:
         ({"token": 1, "promt": 2}, "no entry 'promt'; did you mean \"prompt\""),
         ({"token": 1}, "does not say how often 'prompt' is called"),
         ({"token": 0, "prompt": 1}, "expected at least 1 call, got 0"),
-        ({"token": "1", "prompt": 1}, "of type str; expected a number of calls"),
+        ({"token": "1", "prompt": 1}, "expected a number of calls, such as 8, or a text"),
+        ({"token": 1.5, "prompt": 1}, "of type float; expected a number of calls"),
         ([1], "workload is of type list"),
     ],
 )
@@ -255,7 +256,7 @@ COMMON += ["--entry", "token:n=1", "--entry", "prompt:n=16"]
 def test_the_command_place_prints_all_entries(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls = ["--workload", "token=20", "--workload", "prompt=2"]
+    calls = ["--workload", "token=20", "--workload", "prompt=20 tokens"]
     command = ["place", "model.onnx", *COMMON, *calls, "--more-memory", "ram0=1MiB"]
     assert main(command) == 0
     text = capsys.readouterr().out

@@ -20,6 +20,10 @@ BOTH = ["--entry", "token:n=1", "--entry", "prompt:n=16"]
             "there is no entry 'promt'; did you mean \"prompt\"?",
         ),
         ([*BOTH, "--workload", "token=1"], "add --workload prompt=CALLS"),
+        (
+            ["--entry", "token:n=1,m=2", "--workload", "token=9 tokens"],
+            "--workload token: '9 tokens' needs an entry with one size",
+        ),
         ([*BOTH, "--workload", "token=1", "--workload", "token=2"], "'token' is given twice"),
     ],
 )
@@ -33,7 +37,10 @@ def test_wrong_entries_are_refused(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--workload", "token"], "expected NAME=CALLS, such as 'token=128', got 'token'"),
+        (
+            ["--workload", "token"],
+            "expected NAME=CALLS, such as 'token=128' or 'prompt=512 tokens'",
+        ),
         (["--workload", "token=0"], "expected NAME=CALLS"),
         (["--entry", "token"], "expected NAME:SIZE=N"),
     ],

@@ -18,6 +18,7 @@ from heteroplace.cli.models.given_inputs import (
 )
 from heteroplace.cli.models.onnx_model import solution_json
 from heteroplace.cli.shared import given_flags, progress_display, progress_of, show
+from heteroplace.entry_calls import num_calls, read_calls
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.listed_sizes import ListedSizes, read_listed
 from heteroplace.machine.local import LOCAL, open_cluster
@@ -33,7 +34,7 @@ if TYPE_CHECKING:  # it loads TVM
 _BUILDER = "heteroplace.cli.models.entry_builder"
 """What places and compiles entries; loaded when that is asked for, as it needs TVM."""
 _FORM = "NAME:SIZE=N, such as 'token:sequence_length=1'"
-_CALLS = "NAME=CALLS, such as 'token=128'"
+_CALLS = "NAME=CALLS, such as 'token=128' or 'prompt=512 tokens'"
 _FILES = ("output", "plan", "trace", "report", "annotate-onnx")
 """Options of `place` that write a file of one plan."""
 
@@ -72,11 +73,11 @@ def add_entries(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload",
         metavar="NAME=CALLS",
-        type=Argument(key_value(_CALLS, count)),
+        type=Argument(key_value(_CALLS, read_calls)),
         action="append",
         default=[],
-        help="how often an entry is called, such as token=128; may be repeated, and names all "
-        "entries or none; default: each once",
+        help="how often an entry is called, such as token=128 or 'prompt=512 tokens'; may be "
+        "repeated, and names all entries or none; default: each once",
     )
 
 
@@ -139,7 +140,10 @@ def chosen_entries(arguments: argparse.Namespace) -> dict[str, ChosenEntry]:
             f"--workload does not say how often {missing[0]!r} is called; "
             f"add --workload {missing[0]}=CALLS"
         )
-    return {name: ChosenEntry(sizes, calls.get(name, 1)) for name, sizes in entries}
+    return {
+        name: ChosenEntry(sizes, num_calls(calls.get(name, 1), sizes, f"--workload {name}"))
+        for name, sizes in entries
+    }
 
 
 def listed_size(arguments: argparse.Namespace) -> ListedSizes | None:
