@@ -69,7 +69,7 @@ ATTENTIONS = [
     ((2, 9, 3, 16, 64), [0, 134], AttentionOptions(0.2, window=5)),
     ((2, 3, 1, 33, 80), [50, 117], PLAIN),
     ((2, 6, 2, 3, 24), [-2, 149], PLAIN),
-    ((1, 2, 1, 2, 37), [100], PLAIN),
+    ((1, 2, 1, 2, 5), [100], PLAIN),
     ((1, 70, 1, 1, 16), [64], PLAIN),
 ]
 """Batch, heads, groups, length and size; tokens of the past."""

@@ -79,14 +79,13 @@ class PaddedCalls:
 
         cut = dict(lengths.outputs)
 
-        @lru_cache(_MAX_LENGTHS)
         def ports_at(length: int) -> tuple[InputPorts, Ports, list[_Places | None]]:
             """Inputs, outputs, and what is cut of each output; of calls of a length."""
             cuts = [_places(cut[name], length) if name in cut else None for name, _, _ in outputs]
             own_inputs = InputPorts(lengths.input_ports(inputs, length))
             return own_inputs, lengths.output_ports(outputs, length), cuts
 
-        self._ports_at = ports_at
+        self._ports_at = lru_cache(_MAX_LENGTHS)(ports_at)
 
     def start(self, given: Mapping[str, Array], out: _Outs, begin: _Begin) -> Call:
         """Begin a call of the smallest entry that has room.

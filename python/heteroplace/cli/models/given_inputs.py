@@ -184,9 +184,9 @@ def input_sizes(
 
 
 def _state(arguments: argparse.Namespace) -> StateNames:
-    """Return the option --state of a command, if it has that."""
+    """Return the option --state of a command; "": it is not given, or there is none."""
     try:
-        return joined_state(getattr(arguments, "state", None) or ())
+        return joined_state(getattr(arguments, "state", None) or ()) or ""
     except ValueError as err:
         raise HeteroPlaceError(f"--state: {err}") from err
 

@@ -167,7 +167,7 @@ class _Kernel(OnlineSoftmax):
         num_blocks = tir.indexdiv(task.end - task.begin + BLOCK_KEYS - 1, BLOCK_KEYS)
         with builder.for_range(0, num_blocks, "block") as number:
             start = builder.let("start", task.begin + number * BLOCK_KEYS)
-            block = self._block_of(task, start)
+            block = KeyBlock(start, builder.let("count", tir.min(task.end - start, BLOCK_KEYS)))
             self._transpose(task, block, transpose)
             with builder.for_range(0, self.tiles, "tile") as tile:
                 self._scores(tile)
@@ -175,17 +175,6 @@ class _Kernel(OnlineSoftmax):
                 self._add_values(task, block, tile)
         with builder.for_range(0, self.task_rows, "row") as row:
             self._end_row(task, row)
-
-    def _block_of(self, task: _Task, start: Any) -> KeyBlock:
-        count = self.builder.let("count", tir.min(task.end - start, BLOCK_KEYS))
-        first = task.past + task.query
-        is_whole = start + BLOCK_KEYS <= tir.min(task.end, first + 1)
-        if self.options.window >= 0:
-            last = first + self.task_queries - 1
-            is_whole = tir.And(is_whole, start > last - self.options.window)
-        # As a number in memory: in conditions TVM's simplifier names a value twice, and fails.
-        number = tir.Select(is_whole, tir.const(1, _FLOAT), tir.const(0, _FLOAT))
-        return KeyBlock(start, count, self._held(number))
 
     def _begin_row(self, task: _Task, row: Any) -> None:
         """Scale the queries of a row."""

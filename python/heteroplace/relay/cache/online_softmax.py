@@ -37,8 +37,6 @@ class KeyBlock(NamedTuple):
 
     start: Any
     count: Any
-    is_whole: Any
-    """1 if there are as many as fit, and all queries see all of them, else 0."""
 
 
 class OnlineSoftmax(VectorBuilder):
@@ -78,12 +76,7 @@ class OnlineSoftmax(VectorBuilder):
             The last key that the first query of all tiles sees.
         """
         builder, lanes, row = self.builder, self.lanes, tile * self.tile_rows
-        with (
-            builder.if_scope(block.is_whole > tir.const(0, _FLOAT)),
-            builder.for_range(0, self.tile_rows, "row") as m,
-        ):
-            self._find_most(row, m, None)
-        with builder.else_scope(), builder.for_range(0, self.tile_rows, "row") as m:
+        with builder.for_range(0, self.tile_rows, "row") as m:
             own = first + tir.indexdiv(row + m, self.share)
             self._find_most(row, m, self._seen(block, own))
         before = self._load(self.most, row, lanes=lanes)
@@ -107,7 +100,7 @@ class OnlineSoftmax(VectorBuilder):
 
         return is_seen
 
-    def _find_most(self, row: Any, m: Any, is_seen: Callable[[Any], Any] | None) -> None:
+    def _find_most(self, row: Any, m: Any, is_seen: Callable[[Any], Any]) -> None:
         """Note the largest score of a row; those of keys that it does not see become the lowest."""
         lanes, options = self.lanes, self.options
         highest = self._held(self._all(tir.const(LOWEST, _FLOAT), lanes), lanes)
@@ -117,12 +110,9 @@ class OnlineSoftmax(VectorBuilder):
             if options.softcap:
                 cap = self._all(tir.const(options.softcap, _FLOAT), lanes)
                 score = tir.tanh(score / cap) * cap
-            if is_seen is not None:
-                lowest = self._all(tir.const(LOWEST, _FLOAT), lanes)
-                score = tir.Select(is_seen(at), score, lowest)
-            if options.softcap or is_seen is not None:
-                score = self._held(score, lanes)
-                self._store(self.shares, score, m, at)
+            lowest = self._all(tir.const(LOWEST, _FLOAT), lanes)
+            score = self._held(tir.Select(is_seen(at), score, lowest), lanes)
+            self._store(self.shares, score, m, at)
             self._store(highest.buffer, tir.Select(score > highest, score, highest), 0)
         before = self._held(self.most.vload([row + m]))
         # A row that sees no key so far: its shares are to be 0, and not exp(lowest - lowest).
