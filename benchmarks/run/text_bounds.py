@@ -1,4 +1,4 @@
-"""A decoder and figures of this machine -> the least time of a prompt, and of a token.
+"""A decoder and the rates of this machine, by numpy -> times of a prompt and of a token.
 
 A token reads all weights from memory once. A prompt multiplies each of its tokens by all weights
 but the head, which only the last token needs, and each token by those before it.
@@ -65,7 +65,7 @@ def _head_size(model: onnx.ModelProto) -> int:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the cores of this machine reach together."""
+    """What the cores of this machine reach together by numpy: programs may be a little faster."""
 
     bytes_per_second: float
     """Read from memory."""
@@ -84,9 +84,12 @@ class Hardware:
         return cls(threads * _READ_BYTES / read, 2 * _PRODUCT**3 / product)
 
     def rows(self, work: DecoderWork, prompts: Sequence[int]) -> Iterator[dict[str, object]]:
-        """Return the least times in ms of products in float32 and in 8 bits, as rows of a table."""
+        """Return times in ms of products in float32 and in 8 bits, as rows of a table."""
         token = work.weight_bytes / self.bytes_per_second
-        for program, ratio in (("bound, float32", 1), ("bound, int8", _INT8_RATIO)):
+        for program, ratio in (
+            ("at numpy's rates, float32", 1),
+            ("at numpy's rates, int8", _INT8_RATIO),
+        ):
             row: dict[str, object] = {"program": program}
             for tokens in prompts:
                 computing = work.num_ops(tokens) / (ratio * self.flops_per_second)
