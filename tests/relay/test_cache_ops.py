@@ -92,12 +92,14 @@ def test_attention_has_the_numbers_of_numpy(
 
 
 def test_attention_for_any_processor() -> None:
-    inputs = {"q": floats(1, 2, 2, 8), "k": floats(1, 1, 40, 8), "v": floats(1, 1, 40, 8)}
-    inputs["p"] = np.array([20], "int32")
-    mod = module(cached_attention, inputs, PLAIN)
-    for target in ("llvm", "llvm -mcpu=haswell"):
-        (result,) = om.run_tvm(mod, {}, inputs, 3, target)
-        np.testing.assert_allclose(result, attended(inputs, PLAIN), rtol=1e-5, atol=1e-5)
+    for length in (2, 11):  # 11 queries of two heads are tiles of six rows, more than four lanes
+        cache = 1, 1, CAPACITY, 8
+        inputs = {"q": floats(1, 2, length, 8), "k": floats(*cache), "v": floats(*cache)}
+        inputs["p"] = np.array([130], "int32")
+        mod = module(cached_attention, inputs, PLAIN)
+        for target in ("llvm", "llvm -mcpu=haswell"):
+            (result,) = om.run_tvm(mod, {}, inputs, 3, target)
+            np.testing.assert_allclose(result, attended(inputs, PLAIN), rtol=1e-5, atol=1e-5)
 
 
 def test_attention_reads_no_key_that_is_not_seen() -> None:

@@ -1,4 +1,4 @@
-"""Scores of some rows and keys -> shares of the keys, as blocks of keys come one after the other.
+"""Scores of rows, for one block of keys after the other -> shares of the keys.
 
 most' = max(most, scores)       shares = exp(scores - most')
 f = exp(most - most')           sum = f sum + shares            total = f total
@@ -54,21 +54,29 @@ class OnlineSoftmax(VectorBuilder):
         self.totals = self._buffer("totals", rows, self.size)
         self.sums = self._buffer("sums", rows, self.lanes)
         self.shares = self._buffer("shares", self.tile_rows, BLOCK_KEYS)
-        # A vector of them is read from any row on.
-        self.most = self._buffer("most", rows + self.lanes)
-        self.larger = self._buffer("larger", self.lanes)
-        self.factors = self._buffer("factors", self.lanes)
+        # Of a tile they are read in whole vectors.
+        room = self._tile_vectors * self.lanes
+        self.most = self._buffer("most", rows + room)
+        self.larger = self._buffer("larger", room)
+        self.factors = self._buffer("factors", room)
         zero = tir.const(0, _FLOAT)
         with self.builder.for_range(0, rows, "row") as row:
             with self.builder.for_range(0, self.size // self.width, "vector") as vector:
                 self._store(self.totals, self._all(zero, self.width), row, vector * self.width)
             self._store(self.sums, self._all(zero, self.lanes), row, 0)
             self._store(self.most, tir.const(LOWEST, _FLOAT), row)
-        self._store(self.most, self._all(tir.const(LOWEST, _FLOAT), self.lanes), rows)
-        self._store(self.larger, self._all(zero, self.lanes), 0)
+        for vector in range(self._tile_vectors):
+            at = vector * self.lanes
+            self._store(self.most, self._all(tir.const(LOWEST, _FLOAT), self.lanes), rows + at)
+            self._store(self.larger, self._all(zero, self.lanes), at)
+
+    @property
+    def _tile_vectors(self) -> int:
+        """Vectors with a number for each row of a tile."""
+        return -(-self.tile_rows // self.lanes)
 
     def _soften(self, first: Any, block: KeyBlock, tile: Any) -> None:
-        """Make shares of the scores of a tile, and let its totals shrink where larger ones came.
+        """Make shares of the scores of a tile, and scale its totals down where scores are larger.
 
         Parameters
         ----------
@@ -79,9 +87,11 @@ class OnlineSoftmax(VectorBuilder):
         with builder.for_range(0, self.tile_rows, "row") as m:
             own = first + tir.indexdiv(row + m, self.share)
             self._find_most(row, m, self._seen(block, own))
-        before = self._load(self.most, row, lanes=lanes)
-        most = self._load(self.larger, 0, lanes=lanes)
-        self._store(self.factors, tir.exp(before - most), 0)
+        for vector in range(self._tile_vectors):
+            at = vector * lanes
+            before = self._load(self.most, row + at, lanes=lanes)
+            most = self._load(self.larger, at, lanes=lanes)
+            self._store(self.factors, tir.exp(before - most), at)
         with builder.for_range(0, self.tile_rows, "row") as m:
             self._soften_row(row, m)
 
