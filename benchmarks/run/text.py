@@ -27,7 +27,7 @@ import onnx
 import heteroplace
 from benchmarks.row_table import row_table
 from benchmarks.run.comparison import widest_cpu
-from benchmarks.run.text_bounds import Hardware, decoder_work
+from benchmarks.run.numpy_rates import NumpyRates, decoder_work
 from benchmarks.run.text_peers import (
     CAPACITY,
     LlamaCpp,
@@ -115,8 +115,10 @@ def _rows(name: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
         say("measuring")
         times = _measured(writers, ids, prompts, count, rounds)
         agreed = _agreement(writers, content, say) if name == "float32" else {}
-        work = decoder_work(smollm2(weights="int4", content=content, has_all_rows=False))
-        for row in Hardware.measured().rows(work, prompts):
+        in_few_bits = model
+        if weights != "int4":
+            in_few_bits = smollm2(weights="int4", content=content, has_all_rows=False)
+        for row in NumpyRates.measured().rows(decoder_work(in_few_bits), prompts):
             yield {"name": name, **row}
         for program in writers:
             yield {

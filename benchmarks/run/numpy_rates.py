@@ -46,6 +46,8 @@ class DecoderWork(NamedTuple):
 
 def decoder_work(model: onnx.ModelProto) -> DecoderWork:
     """Return the work of a model whose weights are of 4 or 8 bits."""
+    (past,) = (each for each in model.graph.input if each.name == "past_key_values.0.key")
+    head_size = int(past.type.tensor_type.shape.dim[3].dim_value)
     products, attention, read = [], 0, 0
     for node in model.graph.node:
         values = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
@@ -53,19 +55,14 @@ def decoder_work(model: onnx.ModelProto) -> DecoderWork:
             products.append(values["K"] * values["N"])
             read += products[-1] * _BYTES_OF_32[values["bits"]] // 32
         if node.op_type == "GroupQueryAttention":
-            attention += 2 * values["num_heads"] * _head_size(model)
+            attention += 2 * values["num_heads"] * head_size
     *others, head = products
     return DecoderWork(read, sum(others), head, attention)
 
 
-def _head_size(model: onnx.ModelProto) -> int:
-    (past,) = (each for each in model.graph.input if each.name == "past_key_values.0.key")
-    return int(past.type.tensor_type.shape.dim[3].dim_value)
-
-
 @dataclass(frozen=True)
-class Hardware:
-    """What the cores of this machine reach together by numpy: programs may be a little faster."""
+class NumpyRates:
+    """What the cores of this machine reach together by numpy; other programs may be faster."""
 
     bytes_per_second: float
     """Read from memory."""
@@ -73,7 +70,7 @@ class Hardware:
     """Of a product in float32, by numpy."""
 
     @classmethod
-    def measured(cls) -> Hardware:
+    def measured(cls) -> NumpyRates:
         """Measure both: the best of some repetitions."""
         threads = len(os.sched_getaffinity(0))
         parts = [np.ones(_READ_BYTES // 4, "float32") for _ in range(threads)]
