@@ -24,8 +24,8 @@ import numpy as np
 import onnx
 
 from benchmarks.row_table import row_table
-from heteroplace.entry_modules import entry_modules
 from heteroplace.files.cluster_file import load_cluster
+from heteroplace.model_entries import model_entries
 from heteroplace.model_network import GivenSizes
 from heteroplace.native.core_arrays import IMPOSSIBLE, IntArray
 from heteroplace.pipeline.workload_stages import costed_workload
@@ -103,7 +103,7 @@ def _costed(model: _Model, say: Callable[[str], None]) -> Workload:
         path = Path(folder) / "model.onnx"
         onnx.save(model.make(), path)
         given = GivenSizes(None, None, None, sizes)
-        modules = entry_modules(path, cluster, entries, _CALLS, given, options)
+        modules = model_entries(path, cluster, entries, _CALLS, given, options).modules
     say("estimating")
     return costed_workload(modules, cluster)
 

@@ -65,7 +65,7 @@ LAYERS = {
     "hetero_place": (8, 1),
     "loading": (8, 2),
     "model_network": (8, 2),
-    "entry_modules": (8, 3),
+    "model_entries": (8, 3),
     "compiling": (9, 0),
     "progress": (8, 1),
     "parts.hosts": (8, 9),

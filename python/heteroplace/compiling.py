@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from heteroplace.model.workload_solution import WorkloadSolution
     from heteroplace.option_keywords import PlaceKeywords
 
-_ENTRY_MODULES = "heteroplace.entry_modules:entry_modules"
-_COMPILE_ENTRIES = "heteroplace.entry_modules:compile_entries"
+_MODEL_ENTRIES = "heteroplace.model_entries:model_entries"
+_COMPILE_WORKLOAD = "heteroplace.pipeline.workload_stages:compile_workload"
 _PLACE_WORKLOAD = "heteroplace.pipeline.workload_stages:place_workload"
 """Loaded for a model at several sizes."""
 
@@ -161,10 +161,13 @@ def compile(
     given_sizes = GivenSizes(batch, input_shapes, input_values, sizes)
     devices = _checked_cluster(cluster, options)
     if entries is not None or workload is not None or given_sizes.has_lists:
-        joined: Executable = load_entry(_COMPILE_ENTRIES)(
+        several = load_entry(_MODEL_ENTRIES)(
             *(model, devices, entries, workload, given_sizes, options, params),
             ignore_annotations=ignore_annotations,
         )
+        joined: Executable = load_entry(_COMPILE_WORKLOAD)(
+            several.modules, devices, listed=several.listed
+        )[0]
         return joined.with_tokenizer(text)
     network = read_network(model, devices, params, given_sizes, options, ignore_annotations)
     if read_solution(network.mod) is None and not is_sharded(network.mod):
@@ -219,17 +222,12 @@ def place_workload(
     ... )  # doctest: +SKIP
     """
     devices = _checked_cluster(cluster, options)
-    modules = load_entry(_ENTRY_MODULES)(
-        model,
-        devices,
-        entries,
-        workload,
-        GivenSizes(batch, input_shapes, input_values, sizes),
-        options,
-        params,
+    given_sizes = GivenSizes(batch, input_shapes, input_values, sizes)
+    several = load_entry(_MODEL_ENTRIES)(
+        *(model, devices, entries, workload, given_sizes, options, params),
         ignore_annotations=ignore_annotations,
     )
-    solution: WorkloadSolution = load_entry(_PLACE_WORKLOAD)(modules, devices)
+    solution: WorkloadSolution = load_entry(_PLACE_WORKLOAD)(several.modules, devices)
     return solution
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heteroplace.argument_checks import check_mapping, did_you_mean, is_list
 from heteroplace.entry_calls import Calls, num_calls
 from heteroplace.errors import FrontendError
 from heteroplace.listed_sizes import ListedSizes, read_listed
-from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model_network import GivenSizes, read_network
-from heteroplace.pipeline.workload_stages import EntryModule, compile_workload
+from heteroplace.pipeline.workload_stages import EntryModule
 
 EntrySizes = Mapping[str, Mapping[str, int | Sequence[int]]]
 """By the names of entries their sizes, by name, and shapes of their inputs."""
@@ -21,7 +20,17 @@ _FORM = "{'token': {'sequence_length': 1}}"
 _WORKLOAD_FORM = "{'token': 128, 'prompt': 8}"
 
 
-def compile_entries(
+@dataclass(frozen=True)
+class ModelEntries:
+    """A model at several sizes."""
+
+    modules: dict[str, EntryModule]
+    """By the names of the entries."""
+    listed: ListedSizes | None
+    """The size that calls choose, whose values the entries are for; None: they choose entries."""
+
+
+def model_entries(
     model: object,
     cluster: Cluster,
     entries: EntrySizes | None,
@@ -31,27 +40,7 @@ def compile_entries(
     params: Mapping[str, Any] | None = None,
     *,
     ignore_annotations: bool = False,
-) -> Executable:
-    """Return one executable with all entries; parameters and errors as of `compile`."""
-    listed = _listed(sizes, entries, options)
-    modules = entry_modules(
-        *(model, cluster, entries, workload, sizes, options, params),
-        ignore_annotations=ignore_annotations,
-    )
-    return compile_workload(modules, cluster, listed=listed)[0]
-
-
-def entry_modules(
-    model: object,
-    cluster: Cluster,
-    entries: EntrySizes | None,
-    workload: Mapping[str, Calls] | None,
-    sizes: GivenSizes,
-    options: Mapping[str, Any],
-    params: Mapping[str, Any] | None = None,
-    *,
-    ignore_annotations: bool = False,
-) -> dict[str, EntryModule]:
+) -> ModelEntries:
     """Return the model at the sizes of each entry; parameters and errors as of `compile`."""
     listed = _listed(sizes, entries, options)
     if listed is not None:
@@ -66,7 +55,7 @@ def entry_modules(
         )
         network = read_network(model, cluster, params, own, options, ignore_annotations)
         modules[name] = EntryModule(network.mod, network.keywords, calls)
-    return modules
+    return ModelEntries(modules, listed)
 
 
 def _listed(
