@@ -33,6 +33,7 @@ from heteroplace.parts.onnx.import_arguments import check_arguments
 from heteroplace.parts.onnx.imported_model import ImportedModel
 from heteroplace.parts.onnx.incremental_types import IncrementalImport, linear_time_import
 from heteroplace.parts.onnx.known_ops import known_ops
+from heteroplace.parts.onnx.prepare.node_attributes import NODE_ERRORS
 from heteroplace.parts.onnx.prepare.onnx_batch import SYMBOLIC, free_batch
 from heteroplace.parts.onnx.prepare.onnx_constants import make_constants
 from heteroplace.parts.onnx.prepare.onnx_control_flow import expand_control_flow
@@ -70,18 +71,7 @@ _MAX_REASON_LENGTH = 400
 _CONSEQUENCE = "The type inference pass was unable"
 """What the type checker says after the true reason."""
 
-# What the importer's converters raise on a form that they did not expect.
-_IMPORTER_ERRORS = (
-    tvm.TVMError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+_IMPORTER_ERRORS = (tvm.TVMError, *NODE_ERRORS)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
     scores = MatMul(queries, turned keys)
     result = MatMul(Softmax(masked scores), values)
 
-Only the ends are told by their form. What lies between (repeated heads, scales, masks, guards) may
-be anything; `core_proof.py` says by its results whether it is causal attention.
+Only the ends are recognised by their form. What lies between them (repeated heads, scales, masks,
+guards) may be anything: `core_proof.py` runs it, and checks that it is causal attention.
 """
 
 from __future__ import annotations

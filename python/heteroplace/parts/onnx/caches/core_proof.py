@@ -66,9 +66,10 @@ class CoreProver:
             for past, values in self.runs.items():
                 if name not in values or (name != core.query and not values[name].is_known):
                     self._refuse(
-                        core, f"'{name}' cannot be told for {past} past tokens, and a mask must "
-                        f"depend on the numbers of tokens only"
-                    )  # fmt: skip
+                        core,
+                        f"'{name}' cannot be evaluated for {past} past tokens, and a mask must "
+                        f"depend on the numbers of tokens only",
+                    )
         key = self._key(core)
         if key not in self._forms:
             self._forms[key] = self._proven(core)

@@ -1,7 +1,7 @@
 """MultiHeadAttention of com.microsoft with a past ==> a Concat, products and a softmax.
 
-So that caches of all decoders are told and proven in one form. Without a past, and where an operand
-is not known here, a node stays.
+All attention is then checked in one form. A node without a past stays as it is, and so does one
+with other operands.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from heteroplace.parts.onnx.caches.shape_rules import attribute
+from heteroplace.parts.onnx.prepare.node_attributes import AXES_OPERAND, attribute_of
 from heteroplace.parts.onnx.prepare.onnx_repair import opset_of
 
 _QUERY, _KEY, _VALUE, _BIASES, _PADDING, _ADDED, _PAST_KEY, _PAST_VALUE = range(8)
-_AXES_OPERAND = 13
-"""The first opset in which the axes of Unsqueeze are an operand."""
 _FILTER = -10000.0
 
 
 def split_attention(model: ModelProto) -> int:
     """Write attention with a past as plain ops, in place; return how many nodes there were."""
     graph = model.graph
-    if opset_of(model) < _AXES_OPERAND:
+    if opset_of(model) < AXES_OPERAND:
         return 0
     sizes = {
         value.name: value.type.tensor_type.shape.dim[3].dim_value
@@ -59,7 +57,7 @@ class _Splitter:
 
     def __init__(self, graph: GraphProto, node: NodeProto, size: int) -> None:
         self._graph, self._node, self._size = graph, node, size
-        self._heads = int(str(attribute(node, "num_heads", 1)))
+        self._heads = int(attribute_of(node, "num_heads", 1))
         self._nodes: list[NodeProto] = []
         self._prefix = f"{node.output[0]}.split"
 
@@ -71,7 +69,7 @@ class _Splitter:
         self._op("Concat", past_key, keys, output=present_key, axis=2)
         self._op("Concat", past_value, values, output=present_value, axis=2)
         turned = self._op("Transpose", present_key, perm=[0, 1, 3, 2])
-        scale = float(str(attribute(self._node, "scale", 0.0))) or self._size**-0.5
+        scale = float(attribute_of(self._node, "scale", 0.0)) or self._size**-0.5
         scores = self._op("MatMul", queries, turned)
         scores = self._op("Mul", scores, self._constant(scale, np.float32))
         for bias in self._biases(past_key, present_key):
@@ -97,11 +95,11 @@ class _Splitter:
         zero = self._constant(0.0, np.float32)
         lowest = self._constant(float(np.finfo(np.float32).min), np.float32)
         if self._node.input[_PADDING]:
-            filtered = float(str(attribute(self._node, "mask_filter_value", _FILTER)))
+            filtered = float(attribute_of(self._node, "mask_filter_value", _FILTER))
             is_kept = self._op("Cast", self._node.input[_PADDING], to=TensorProto.BOOL)
             is_kept = self._op("Unsqueeze", is_kept, self._constant([1, 2]))
             biases.append(self._op("Where", is_kept, zero, self._constant(filtered, np.float32)))
-        if attribute(self._node, "unidirectional", 0):
+        if attribute_of(self._node, "unidirectional", 0):
             past, total = (
                 self._op("Gather", self._op("Shape", name), self._constant(2), axis=0)
                 for name in (past_key, present_key)

@@ -38,6 +38,7 @@ from heteroplace.parts.onnx.caches.length_run import (
     unknown,
 )
 from heteroplace.parts.onnx.caches.length_tensors import PAST, LengthTensors
+from heteroplace.parts.onnx.prepare.node_attributes import AXES_OPERAND
 from heteroplace.parts.onnx.prepare.onnx_control_flow import expand_control_flow
 from heteroplace.parts.onnx.prepare.onnx_functions import expand_functions
 from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
@@ -46,8 +47,6 @@ from heteroplace.state_option import StateNames, possible_pairs
 
 _MICROSOFT = "com.microsoft"
 _COUNT, _ENDS, _TOTAL = f"{MASK}.count", f"{MASK}.ends", f"{MASK}.total"
-_AXES_OPERAND = 13
-"""The first opset in which the axes of ReduceSum are an operand."""
 
 
 def fix_grown_caches(
@@ -273,7 +272,7 @@ class _Writer:
             mask = f"{_COUNT}.mask"
             nodes.append(helper.make_node("Cast", [MASK], [mask], to=TensorProto.INT64))
         count = helper.make_node("ReduceSum", [mask], [_COUNT], keepdims=0)
-        if self._opset >= _AXES_OPERAND:
+        if self._opset >= AXES_OPERAND:
             count.input.append(self._constant(f"{_COUNT}.axes", [1]))
         else:
             count.attribute.append(helper.make_attribute("axes", [1]))

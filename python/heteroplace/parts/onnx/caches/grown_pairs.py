@@ -18,7 +18,7 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.caches.fused_attention import is_fused
 from heteroplace.parts.onnx.caches.length_run import LengthValues
-from heteroplace.parts.onnx.caches.shape_rules import attribute
+from heteroplace.parts.onnx.prepare.node_attributes import attribute_of
 from heteroplace.parts.onnx.prepare.onnx_load import parse_file, true_inputs
 from heteroplace.parts.onnx.prepare.onnx_repair import ONNX_DOMAINS, describe_node
 from heteroplace.state_option import StateNames, possible_pairs
@@ -27,8 +27,6 @@ MASK, POSITIONS = "attention_mask", "position_ids"
 _TOKENS = ("input_ids", "inputs_embeds")
 _ROWS, _RANK = 2, 4
 """The axis of tokens, and how many axes a cache has."""
-
-
 _SAME = ("Cast", "Identity")
 """What may lie between a Concat and an output, if it changes nothing."""
 
@@ -141,7 +139,7 @@ def joins_rows(node: NodeProto) -> bool:
 
 def _is_join(node: NodeProto, past: str, producers: Mapping[str, NodeProto]) -> bool:
     """Whether a Concat adds rows after a past."""
-    if len(node.input) != 2 or attribute(node, "axis", 0) not in (_ROWS, _ROWS - _RANK):
+    if len(node.input) != 2 or attribute_of(node, "axis", 0) not in (_ROWS, _ROWS - _RANK):
         return False
     first = node.input[0]
     while first in producers and producers[first].op_type == "Identity":

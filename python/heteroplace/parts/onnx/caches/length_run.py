@@ -16,7 +16,8 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from heteroplace.parts.onnx.caches.shape_rules import attribute, ruled_dtype, ruled_shape
+from heteroplace.parts.onnx.caches.shape_rules import ruled_dtype, ruled_shape
+from heteroplace.parts.onnx.prepare.node_attributes import NODE_ERRORS, attribute_of
 from heteroplace.parts.onnx.prepare.onnx_repair import ONNX_DOMAINS
 
 Array = npt.NDArray[Any]
@@ -29,16 +30,6 @@ _MAX_EXACT = 2**28
 """Elements of a tensor of an attention that is run with random values."""
 _VIEWS = frozenset({"Flatten", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
 """Ops that compute nothing."""
-_EVALUATION_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 class LengthValue(NamedTuple):
@@ -55,7 +46,7 @@ class LengthValue(NamedTuple):
 
 
 LengthValues = dict[str, LengthValue]
-"""Tensors by name; one whose shape cannot be told is not there."""
+"""Tensors by name, without those of unknown shape."""
 
 
 def unknown(shape: Sequence[int], dtype: npt.DTypeLike) -> LengthValue:
@@ -161,7 +152,7 @@ class LengthEvaluator:
                 if key not in self._references:
                     self._references[key] = ReferenceEvaluator(self._alone(plain))
                 results = self._references[key].run(None, feeds)
-        except _EVALUATION_ERRORS:
+        except NODE_ERRORS:
             return None
         arrays = iter(results)
         return [np.asarray(next(arrays)) if name else np.zeros(0) for name in outputs]
@@ -186,7 +177,7 @@ def _gathered_elements(
     data, places = operands[0], operands[1]
     if data is None or places is None:
         return None
-    axis = int(str(attribute(node, "axis", 0)))
+    axis = int(attribute_of(node, "axis", 0))
     try:
         return [np.take_along_axis(data.array, places.array.astype(np.int64), axis)]
     except (IndexError, ValueError):

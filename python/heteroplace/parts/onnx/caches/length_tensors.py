@@ -23,13 +23,11 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.caches.length_run import Array, LengthValues
-from heteroplace.parts.onnx.caches.shape_rules import attribute
+from heteroplace.parts.onnx.prepare.node_attributes import attribute_of
 from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
 
 PAST = "attention_mask.past"
 """The number of past tokens at run time, int64[1]."""
-
-
 _SLICE_OPERANDS = 4
 """Data, starts, ends and axes."""
 
@@ -220,7 +218,7 @@ class LengthTensors:
 
 def _table_axis(reader: NodeProto) -> int | None:
     """The axis along which a node reads rows of its first operand; None: it reads no rows."""
-    return int(str(attribute(reader, "axis", 0))) if reader.op_type == "Gather" else None
+    return int(attribute_of(reader, "axis", 0)) if reader.op_type == "Gather" else None
 
 
 def _listed(arrays: Mapping[int, Array], *, has_values: bool = False) -> str:

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from heteroplace.parts.onnx.prepare.node_attributes import attribute_of
+
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape | None]
 Values = Sequence[npt.NDArray[np.generic] | None]
@@ -34,14 +36,6 @@ _OF_FIRST = frozenset(
     | {"SkipLayerNormalization"}
     | {"SkipSimplifiedLayerNormalization", "Softmax"}
 )  # fmt: skip
-
-
-def attribute(node: NodeProto, name: str, default: object) -> object:
-    """Return an attribute of a node."""
-    for each in node.attribute:
-        if each.name == name:
-            return helper.get_attribute_value(each)
-    return default
 
 
 def ruled_shape(node: NodeProto, shapes: Shapes, values: Values) -> Shape | None:
@@ -72,11 +66,11 @@ def ruled_dtype(
 ) -> np.dtype[np.generic]:
     """Return the element type of the first output of a node that has a rule."""
     if node.op_type == "Cast":
-        return np.dtype(helper.tensor_dtype_to_np_dtype(int(str(attribute(node, "to", 1)))))
+        return np.dtype(helper.tensor_dtype_to_np_dtype(int(attribute_of(node, "to", 1))))
     if node.op_type in _BOOLEAN:
         return np.dtype(bool)
     if node.op_type == "ConstantOfShape":
-        value = attribute(node, "value", None)
+        value = attribute_of(node, "value", None)
         if isinstance(value, TensorProto):
             return numpy_helper.to_array(value).dtype
         return np.dtype("float32")
@@ -95,20 +89,20 @@ def _general_product(node: NodeProto, shapes: Shapes, _values: Values) -> Shape 
     left, right = shapes[0], shapes[1]
     if left is None or right is None:
         return None
-    rows = left[1] if attribute(node, "transA", 0) else left[0]
-    return (rows, right[0] if attribute(node, "transB", 0) else right[1])
+    rows = left[1] if attribute_of(node, "transA", 0) else left[0]
+    return (rows, right[0] if attribute_of(node, "transB", 0) else right[1])
 
 
 def _quantised_product(node: NodeProto, shapes: Shapes, _values: Values) -> Shape | None:
     assert shapes[0] is not None
-    return (*shapes[0][:-1], int(str(attribute(node, "N", 0))))
+    return (*shapes[0][:-1], int(attribute_of(node, "N", 0)))
 
 
 def _gathered(node: NodeProto, shapes: Shapes, _values: Values) -> Shape | None:
     data, places = shapes[0], shapes[1]
     if data is None or places is None:
         return None
-    axis = int(str(attribute(node, "axis", 0))) % max(len(data), 1)
+    axis = int(attribute_of(node, "axis", 0)) % max(len(data), 1)
     return (*data[:axis], *places, *data[axis + 1 :])
 
 
@@ -141,7 +135,7 @@ def _joined(node: NodeProto, shapes: Shapes, _values: Values) -> Shape | None:
     every = [shape for shape in shapes if shape is not None]
     if len(every) < len(shapes):
         return None
-    axis = int(str(attribute(node, "axis", 0))) % max(len(every[0]), 1)
+    axis = int(attribute_of(node, "axis", 0)) % max(len(every[0]), 1)
     return (*every[0][:axis], sum(shape[axis] for shape in every), *every[0][axis + 1 :])
 
 
@@ -150,7 +144,7 @@ def _reshaped(node: NodeProto, shapes: Shapes, values: Values) -> Shape | None:
     if old is None or values[1] is None:
         return None
     new = [int(size) for size in values[1].tolist()]
-    if not attribute(node, "allowzero", 0):
+    if not attribute_of(node, "allowzero", 0):
         new = [old[axis] if size == 0 else size for axis, size in enumerate(new)]
     if -1 in new:
         others = int(np.prod([size for size in new if size != -1]))

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from heteroplace.parts.onnx.prepare.node_attributes import AXES_OPERAND
 from heteroplace.parts.onnx.prepare.onnx_process import evaluate, infer_shapes
 from heteroplace.parts.onnx.prepare.onnx_repair import describe_node, opset_of
 from heteroplace.parts.onnx.prepare.onnx_subgraphs import (
@@ -36,7 +37,6 @@ _MAX_ROUNDS = 64
 _MAX_ANCESTORS = 200
 """A condition made of more nodes is taken for computed."""
 BRANCHES = ("then_branch", "else_branch")
-_UNSQUEEZE_AXES_OPERAND = 13
 _SCAN_WITHOUT_BATCH = 9
 
 
@@ -338,7 +338,7 @@ class _Unrolled:
             graph.add("Concat", parts, output, axis=axis)
 
     def _unsqueezed(self, name: str, axis: int, output: str) -> str:
-        if opset_of(self._graph.model) < _UNSQUEEZE_AXES_OPERAND:
+        if opset_of(self._graph.model) < AXES_OPERAND:
             self._graph.add("Unsqueeze", [name], output, axes=[axis])
         else:
             axes = self._graph.add_constant([axis], f"{output}__axes")

@@ -30,6 +30,7 @@ from onnx.numpy_helper import from_array
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.converters.ml.ml import ML_DOMAIN
+from heteroplace.parts.onnx.prepare.node_attributes import attribute_of
 from heteroplace.parts.onnx.prepare.onnx_load import true_inputs
 from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
 from heteroplace.terminal import listed, printable
@@ -279,10 +280,7 @@ def _replace(node: NodeProto, changes: dict[str, tuple[str, object] | None]) -> 
 
 def _attribute(node: NodeProto, name: str) -> Any:
     """Return the value of an attribute, or an empty list."""
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return helper.get_attribute_value(attribute)
-    return []
+    return attribute_of(node, name, [])
 
 
 def _set_type(value: ValueInfoProto, data_type: int) -> None:

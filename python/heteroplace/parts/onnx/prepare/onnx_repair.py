@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
+from heteroplace.parts.onnx.prepare.node_attributes import attribute_of
 from heteroplace.parts.onnx.prepare.onnx_half_types import round_bfloat16
 from heteroplace.terminal import printable
 
@@ -107,7 +107,7 @@ def drop_default_attributes(model: ModelProto) -> list[str]:
         for name, default in _DEFAULT_ATTRIBUTES.get(node.op_type, {}).items():
             if not _has(node, name):
                 continue
-            value = _attribute(node, name)
+            value = attribute_of(node, name)
             values = value if isinstance(value, list) else [value]
             if default is None or all(one == default for one in values):
                 _drop_attribute(node, name)
@@ -261,20 +261,13 @@ def _small_constants(model: ModelProto) -> Iterator[tuple[str, np.ndarray]]:
             yield tensor.name, numpy_helper.to_array(tensor)
     for node in model.graph.node:
         if node.op_type == "Constant" and _has(node, "value"):
-            tensor = _attribute(node, "value")
+            tensor = attribute_of(node, "value")
             if tensor.data_type in kinds:
                 yield node.output[0], numpy_helper.to_array(tensor)
 
 
 def _has(node: NodeProto, name: str) -> bool:
     return any(attribute.name == name for attribute in node.attribute)
-
-
-def _attribute(node: NodeProto, name: str) -> Any:
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return helper.get_attribute_value(attribute)
-    return None
 
 
 def _drop_attribute(node: NodeProto, name: str) -> None:
@@ -287,7 +280,7 @@ def _is_zero(model: ModelProto, name: str) -> bool:
     """Tell whether a value is a constant 0."""
     values = [tensor for tensor in model.graph.initializer if tensor.name == name]
     values += [
-        _attribute(node, "value")
+        attribute_of(node, "value")
         for node in model.graph.node
         if node.op_type == "Constant" and node.output[0] == name and _has(node, "value")
     ]

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from heteroplace.parts.onnx.prepare.node_attributes import AXES_OPERAND, attribute_of
 from heteroplace.parts.onnx.prepare.onnx_process import infer_shapes
 from heteroplace.parts.onnx.prepare.onnx_repair import describe_node, opset_of
-from heteroplace.parts.onnx.routers.onnx_rows import Sizes, attribute, row_fault
+from heteroplace.parts.onnx.routers.onnx_rows import Sizes, row_fault
 
 REASON = "reason"
 """Attribute of a NonZero that stays: why it is no dispatch of rows that can be proven."""
-_UNSQUEEZE_AXES_OPERAND = 13
 
 
 def masks_for_positions(model: ModelProto) -> list[str]:
@@ -187,7 +187,7 @@ class _Rows:
             return axes == [0] or axes == [-2]
         if node.op_type == "Gather":
             position = self._constants.get(node.input[1])
-            return position is not None and position.ndim == 0 and not attribute(node, "axis", 0)
+            return position is not None and position.ndim == 0 and not attribute_of(node, "axis", 0)
         return node.op_type == "Reshape" and self._operand_or_attribute(node, "shape") == [-1]
 
     def _makes_column(self, node: NodeProto) -> bool:
@@ -197,7 +197,7 @@ class _Rows:
         return node.op_type == "Reshape" and self._operand_or_attribute(node, "shape") == [-1, 1]
 
     def _operand_or_attribute(self, node: NodeProto, name: str) -> list[int] | None:
-        given = attribute(node, name, None)
+        given = attribute_of(node, name, None)
         if given is None and len(node.input) > 1:
             given = self._constants.get(node.input[1])
         return None if given is None else [int(each) for each in np.reshape(given, -1)]
@@ -213,7 +213,7 @@ class _Rows:
         kind, what = node.op_type, describe_node(node)
         if kind in ("Gather", "GatherND") and node.input[1] in dispatch.flat | dispatch.column:
             is_rows = node.input[1] in (dispatch.flat if kind == "Gather" else dispatch.column)
-            is_first = not attribute(node, "axis", 0) and not attribute(node, "batch_dims", 0)
+            is_first = not attribute_of(node, "axis", 0) and not attribute_of(node, "batch_dims", 0)
             sizes = self._sizes.get(node.input[0])
             if not is_rows or not is_first or not sizes or sizes[0] != dispatch.num_rows:
                 raise _Unproven(f"{what} gathers no rows of {dispatch.num_rows}")
@@ -237,7 +237,7 @@ class _Rows:
         base, updates = self._sizes.get(node.input[0]), self._sizes.get(node.input[2])
         if node.input[2] not in dispatch.rows or node.input[0] in dispatch.rows:
             raise _Unproven(f"{what} scatters no rows that were gathered, or into some")
-        if attribute(node, "axis", 0) or attribute(node, "reduction", b"none") not in (
+        if attribute_of(node, "axis", 0) or attribute_of(node, "reduction", b"none") not in (
             b"none",
             b"add",
         ):
@@ -274,7 +274,7 @@ class _Rows:
         boolean, mask, zero = (f"{result}__{part}" for part in ("chosen", "mask", "zero"))
         nodes = [helper.make_node("Cast", [dispatch.mask], [boolean], to=TensorProto.BOOL)]
         nodes += _unsqueezed(boolean, mask, range(1, rank), opset_of(self._model))
-        if attribute(node, "reduction", b"none") == b"none":
+        if attribute_of(node, "reduction", b"none") == b"none":
             nodes.append(helper.make_node("Where", [mask, rows, base], [result], name=node.name))
             return nodes
         data_type = self._types.get(node.input[2]) or self._types[base]
@@ -290,7 +290,7 @@ def _unsqueezed(name: str, result: str, axes: Sequence[int], opset: int) -> list
     """Nodes that give a value axes of extent 1."""
     if not axes:
         return [helper.make_node("Identity", [name], [result])]
-    if opset < _UNSQUEEZE_AXES_OPERAND:
+    if opset < AXES_OPERAND:
         return [helper.make_node("Unsqueeze", [name], [result], axes=list(axes))]
     tensor = numpy_helper.from_array(np.array(list(axes), dtype=np.int64))
     return [

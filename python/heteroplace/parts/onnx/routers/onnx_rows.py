@@ -6,10 +6,11 @@ By a table of op types, and for each the operands and attributes that could brea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import NodeProto
+
+from heteroplace.parts.onnx.prepare.node_attributes import attribute_of
 
 Sizes = tuple["int | None", ...]
 """Extents of a value; None: not known."""
@@ -86,14 +87,6 @@ _COERCES_TO_MATRIX = 13
 """Before this opset Softmax works on all axes from `axis` (1) on at once."""
 
 
-def attribute(node: NodeProto, name: str, default: Any) -> Any:
-    """Return the value of an attribute, or what it is if it is left out."""
-    for each in node.attribute:
-        if each.name == name:
-            return helper.get_attribute_value(each)
-    return default
-
-
 def row_fault(
     node: NodeProto,
     is_row: Sequence[bool],
@@ -124,7 +117,7 @@ def row_fault(
         return _broadcast_fault(node, is_row, sizes, rank)
     if any(is_row[1:]) or not is_row[0]:
         if kind == "Concat" and all(is_row):
-            return "" if attribute(node, "axis", 0) % rank else "joins along the rows"
+            return "" if attribute_of(node, "axis", 0) % rank else "joins along the rows"
         return "may mix rows"
     if kind in _FIRST_IS_ROWS:
         return _batch_fault(node)
@@ -133,7 +126,7 @@ def row_fault(
         is_weight = len(second) in (1, 2) or (len(second) <= rank and second[0] == 1)
         return "" if rank > 1 and is_weight else "multiplies by another matrix for each row"
     if kind == "Gemm":
-        is_plain = not attribute(node, "transA", 0)
+        is_plain = not attribute_of(node, "transA", 0)
         bias = sizes.get(node.input[2], (None, None)) if len(node.input) > 2 else ()
         is_fit = len(bias) < 2 or bias[0] == 1
         return "" if is_plain and is_fit else "adds up over rows, or adds another number to each"
@@ -159,7 +152,7 @@ def _broadcast_fault(
 
 def _batch_fault(node: NodeProto) -> str:
     """Of ops that treat axis 0 as items: some forms of theirs look at all items."""
-    if node.op_type == "BatchNormalization" and attribute(node, "training_mode", 0):
+    if node.op_type == "BatchNormalization" and attribute_of(node, "training_mode", 0):
         return "works along the rows: its statistics are those of the batch"
     if node.op_type == "MaxPool" and any(node.output[1:]):
         return "counts its positions over all rows"
@@ -177,13 +170,13 @@ def _axis_fault(
     kind = node.op_type
     if kind in ("Softmax", "LogSoftmax", "LayerNormalization"):
         default = 1 if opset < _COERCES_TO_MATRIX and kind != "LayerNormalization" else -1
-        return "" if attribute(node, "axis", default) % rank else "works along the rows"
+        return "" if attribute_of(node, "axis", default) % rank else "works along the rows"
     if kind in ("Split", "Flatten"):
-        axis = attribute(node, "axis", 0 if kind == "Split" else 1)
+        axis = attribute_of(node, "axis", 0 if kind == "Split" else 1)
         is_fit = axis % rank > 0 if kind == "Split" else axis == 1
         return "" if is_fit else "cuts or joins the rows"
     if kind == "Transpose":
-        order = attribute(node, "perm", list(reversed(range(rank))))
+        order = attribute_of(node, "perm", list(reversed(range(rank))))
         return "" if order[0] == 0 else "moves the rows to another axis"
     if kind == "Reshape":
         shape = constants.get(node.input[1])
