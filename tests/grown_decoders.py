@@ -1,4 +1,4 @@
-"""Decoders whose caches grow with each call, laid out as exporters of PyTorch models do it."""
+"""Decoders whose caches grow with each call, laid out as exporters of PyTorch models write them."""
 
 from __future__ import annotations
 
@@ -161,11 +161,11 @@ class _Decoder(_Graph):
         if self.style.window:
             first = self.op("Sub", rows, self.value(self.style.window))
             is_seen = self.op("And", is_seen, self.op("Greater", self.keys, first))
-        kept = self.op(
+        is_token = self.op(
             "Gather", self.op("Cast", "attention_mask", to=TensorProto.BOOL), self.keys, axis=1
         )
-        kept = self.op("Unsqueeze", kept, self.value([1, 2]))
-        is_seen = self.op("And", self.op("Unsqueeze", is_seen, self.value([0, 1])), kept)
+        is_token = self.op("Unsqueeze", is_token, self.value([1, 2]))
+        is_seen = self.op("And", self.op("Unsqueeze", is_seen, self.value([0, 1])), is_token)
         if self.style.mask == "where":
             return str(is_seen)
         zero, lowest = (self.value(each, np.float32) for each in (0.0, _LOWEST))

@@ -213,9 +213,9 @@ def test_a_cache_that_something_else_reads_is_refused() -> None:
         onnx.helper.make_node("Add", [logits.input[0], "mean"], ["more"]),
     ]
     logits.input[0] = "more"
-    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del nodes[:]
-    nodes.extend([*kept[:-1], *added, kept[-1]])
+    nodes.extend([*copies[:-1], *added, copies[-1]])
     with pytest.raises(FrontendError, match=r"'mean' reads 'present\.0\.key', whose shape is"):
         FixedSession(model, 1)
 
