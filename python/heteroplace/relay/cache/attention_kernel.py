@@ -111,7 +111,8 @@ class _Kernel(OnlineSoftmax):
         """Return the statement."""
         name = f"heteroplace_transpose_keys_{self.lanes}"
         texts = [transpose_text(name, "float", self.lanes)]
-        forms = {(self.vectors, self.lanes), (self.vectors, self.width)}
+        forms = {(count + 1, self.lanes) for count in range(self.vectors)}
+        forms.add((self.vectors, self.width))
         for vectors, width in sorted(forms | {(self.rest_vectors or self.vectors, self.width)}):
             tile = self._product_name(vectors, width)
             texts.append(tile_product_text(tile, self.tile_rows, vectors, width))
@@ -157,20 +158,13 @@ class _Kernel(OnlineSoftmax):
         self._begin(rows)
         with builder.for_range(0, rows, "row") as row:
             self._begin_row(task, row)
-        # Lanes behind the last key are multiplied too. What is left in memory may be denormal
-        # numbers, whose products take a hundred times as long.
-        with builder.for_range(0, depth * BLOCK_KEYS // self.lanes, "vector") as vector:
-            zero = self._all(tir.const(0, _FLOAT), self.lanes)
-            at = vector * self.lanes
-            place = tir.indexdiv(at, BLOCK_KEYS), tir.indexmod(at, BLOCK_KEYS)
-            self._store(self.turned, zero, *place)
         num_blocks = tir.indexdiv(task.end - task.begin + BLOCK_KEYS - 1, BLOCK_KEYS)
         with builder.for_range(0, num_blocks, "block") as number:
             start = builder.let("start", task.begin + number * BLOCK_KEYS)
             block = KeyBlock(start, builder.let("count", tir.min(task.end - start, BLOCK_KEYS)))
             self._transpose(task, block, transpose)
             with builder.for_range(0, self.tiles, "tile") as tile:
-                self._scores(tile)
+                self._scores(block, tile)
                 self._soften(task.past + task.query, block, tile)
                 self._add_values(task, block, tile)
         with builder.for_range(0, self.task_rows, "row") as row:
@@ -208,21 +202,31 @@ class _Kernel(OnlineSoftmax):
                 )
             )
 
-    def _scores(self, tile: Any) -> None:
-        """Multiply the rows of a tile by a block of keys."""
-        wide, zero = self.vectors * self.lanes, self._all(tir.const(0, _FLOAT), self.lanes)
+    def _scores(self, block: KeyBlock, tile: Any) -> None:
+        """Multiply the rows of a tile by a block of keys: by whole vectors of them."""
+        zero = self._all(tir.const(0, _FLOAT), self.lanes)
         with (
             self.builder.for_range(0, self.tile_rows, "row") as row,
             self.builder.for_range(0, BLOCK_KEYS // self.lanes, "vector") as vector,
         ):
             self._store(self.shares, zero, row, vector * self.lanes)
         left = _Rows(self.scaled, tile * self.tile_rows * self.size, self.size)
-        with self.builder.for_range(0, BLOCK_KEYS // wide, "some") as some:
-            sums = _Rows(self.shares, some * wide, BLOCK_KEYS)
-            right = _Rows(self.turned, some * wide, BLOCK_KEYS)
-            self._multiply(
-                sums, left, right, tir.const(self.size, "int64"), self.vectors, self.lanes
-            )
+        depth = tir.const(self.size, "int64")
+
+        def multiply(at: Any, vectors: int) -> None:
+            sums = _Rows(self.shares, at, BLOCK_KEYS)
+            right = _Rows(self.turned, at, BLOCK_KEYS)
+            self._multiply(sums, left, right, depth, vectors, self.lanes)
+
+        wide = self.vectors * self.lanes
+        vectors = tir.indexdiv(block.count + self.lanes - 1, self.lanes)
+        whole = self.builder.let("whole", tir.indexdiv(vectors, self.vectors))
+        rest = self.builder.let("rest", tir.indexmod(vectors, self.vectors))
+        with self.builder.for_range(0, whole, "some") as some:
+            multiply(some * wide, self.vectors)
+        for count in range(1, self.vectors):
+            with self.builder.if_scope(rest == count):
+                multiply(whole * wide, count)
 
     def _multiply(
         self, sums: _Rows, left: _Rows, right: _Rows, depth: Any, vectors: int, lanes: int

@@ -15,7 +15,13 @@ from tvm import te, tir
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.int8_rows import rounded_rows, row_block
-from heteroplace.parts.kernels.cpu.int8_tiles import Correction, Int8Tile, most_rows
+from heteroplace.parts.kernels.cpu.int8_tiles import (
+    SHIFT,
+    SHIFT_BITS,
+    Correction,
+    Int8Tile,
+    most_rows,
+)
 from heteroplace.parts.kernels.cpu.product_tiles import Tiling, shape_of, tiling
 from heteroplace.parts.kernels.cpu.quantised_panels import PanelWeights
 from heteroplace.relay.vnni import BYTES, LANES
@@ -25,7 +31,7 @@ _MIN_CHUNKS = 8
 _BLOCK_BYTES = 2**20
 """Of the rounded rows that one unpacked panel is multiplied with."""
 _WORDS = "unpacked"
-_OF_PANEL = (_WORDS, "scales", "column_corrections")
+_OF_PANEL = (_WORDS, "scales", "shifts", "column_corrections")
 """Stages that are computed for each panel."""
 _TILES, _CORRECTION = "tiles", "correction"
 """Attributes of the products."""
@@ -61,13 +67,19 @@ class Int8Product(NamedTuple):
         return tiling(self.rows, most, max(most, block_rows))
 
     @property
+    def _has_shifts(self) -> bool:
+        """Whether scales have few enough bits: those of 16 do."""
+        return str(self.weights.scales.dtype) != "float32"
+
+    @property
     def _tile(self) -> Int8Tile:
         correction = Correction.ZEROS
         if self.weights.has_minimums:
             correction = Correction.MINIMUMS
         elif shape_of(self.weights.offsets)[2] == 1:
             correction = Correction.START
-        return Int8Tile(self._tiling.rows, self._width, self.weights.depth, self._block, correction)
+        sizes = self._tiling.rows, self._width, self.weights.depth, self._block
+        return Int8Tile(*sizes, correction, self._has_shifts)
 
     def compute(self, a: te.Tensor, tag_: str) -> te.Tensor:
         """Return the products, [rows, columns]."""
@@ -102,19 +114,20 @@ class Int8Product(NamedTuple):
         """Return numbers, steps and corrections."""
         numbers, steps, sums = rounded_rows(a, self._block, is_parallel=True)
         correction = self._tile.correction
+        start = SHIFT_BITS if self._has_shifts else 0
 
         def corrected(y: Any, block: Any) -> tir.PrimExpr:
             if correction is Correction.MINIMUMS:
                 return sums[y, block].astype("float32") * steps[y, block]
             if correction is Correction.START:
                 zero = self.weights.offset(0, 0, 0).astype("int32")
-                return -zero * sums[y, block]
+                return start - zero * sums[y, block]
             return -sums[y, block]
 
         return [numbers, steps, te.compute(shape_of(sums), corrected, "row_corrections")]
 
     def _of_columns(self) -> list[te.Tensor]:
-        """Return words of four bytes, scales, and corrections where columns differ in these."""
+        """Return words of four bytes, scales, shifts, and corrections where columns differ."""
         weights, tile, div = self.weights, self._tile, tir.indexdiv
         panels, _, width = shape_of(weights.words)
         halves = 8 // weights.bits
@@ -132,6 +145,13 @@ class Int8Product(NamedTuple):
         if halves > 1:
             words = te.compute((panels, weights.depth // BYTES, width), unpacked, _WORDS)
         read = [words, te.compute(of_block, at_block(weights.scale), "scales")]
+        if tile.has_shifts:
+            scales = read[-1]
+            read.append(
+                te.compute(
+                    of_block, lambda *at: scales[at] * tir.const(-SHIFT, "float32"), "shifts"
+                )
+            )
         if tile.correction is not Correction.START:
             dtype = tile.correction.dtype
             read.append(
@@ -160,7 +180,8 @@ def schedule_int8_product(schedule: te.Schedule, product: te.Tensor, result: te.
     numbers, steps = (each for each in product.op.input_tensors if each.op.name == "rounded")
     depth = shape_of(numbers)[1]
     correction = Correction(str(product.op.attrs[_CORRECTION]))
-    tile = Int8Tile(rows, width, depth, depth // shape_of(steps)[1], correction)
+    sizes = rows, width, depth, depth // shape_of(steps)[1]
+    tile = Int8Tile(*sizes, correction, has_shifts="shifts" in by_name)
     stage = schedule[product]
     stage.compute_at(whole, yo)
     stage.tensorize(stage.op.axis[2], tile.intrinsic())

@@ -12,18 +12,16 @@ holds two such vectors: in the lower and in the upper halves of its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import tvm
 from tvm import te, tir
 
-from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
+from heteroplace.parts.kernels.cpu.rounded_blocks import rounding_text
 from heteroplace.relay.vnni import BYTES, LANES, SUMS, add_products
 
 _BLOCK = 32
 """Places that have one step; 16 if the blocks of the weights are no multiples of 32."""
-_LARGEST = 127.0
 
 
 def row_block(weights_block: int) -> int:
@@ -38,21 +36,28 @@ def rounded_rows(a: te.Tensor, block: int, *, is_parallel: bool = False) -> list
     """
     rows, depth = (int(extent) for extent in a.shape)
     blocks = depth // block
-    name = f"heteroplace_rounded_{block}"
-    text = tir.StringImm(_rounding(name, block))
+    groups = rows * blocks // LANES
+    names = {count: f"heteroplace_rounded_{count}x{block}" for count in (1, LANES)}
 
     def body(ins: Any, outs: Any) -> tir.Stmt:
         (values,), (numbers, steps, sums) = ins, outs
         builder = tir.ir_builder.create()
-        builder.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", text)
-        with (
-            builder.for_range(0, rows, "row", kind="parallel" if is_parallel else "serial") as row,
-            builder.for_range(0, blocks, name="block") as number,
-        ):
-            places = [(values, number * block), (numbers, number * block)]
-            places += [(steps, number), (sums, number)]
+        for count, name in names.items():
+            value = tir.StringImm(rounding_text(name, count, block))
+            builder.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", value)
+
+        def call(count: int, number: Any) -> None:
+            row, inside = tir.indexdiv(number, blocks), tir.indexmod(number, blocks)
+            places = [(values, inside * block), (numbers, inside * block)]
+            places += [(steps, inside), (sums, inside)]
             pointers = [tir.address_of(tir.BufferLoad(each, [row, at])) for each, at in places]
-            builder.emit(tir.call_extern("int32", name, *pointers))
+            builder.emit(tir.call_extern("int32", names[count], *pointers))
+
+        kind = "parallel" if is_parallel else "serial"
+        with builder.for_range(0, groups, "group", kind=kind) as group:
+            call(LANES, group * LANES)
+        with builder.for_range(0, rows * blocks - groups * LANES, "block") as number:
+            call(1, groups * LANES + number)
         return builder.get()
 
     shapes = [(rows, depth), (rows, blocks), (rows, blocks)]
@@ -121,90 +126,3 @@ def weight_in_word(word: tir.PrimExpr, at: tir.PrimExpr, bits: int) -> tir.PrimE
     byte, half = tir.indexmod(at, BYTES), tir.indexdiv(at, BYTES)
     shift = (byte * 8 + half * bits).astype("uint32")
     return ((word >> shift) & tir.const((1 << bits) - 1, "uint32")).astype("int32")
-
-
-def _rounding(name: str, block: int) -> str:
-    """LLVM's text of a function that rounds a block of floats."""
-    parts = range(block // LANES)
-    return "\n".join(
-        [
-            f"define linkonce_odr i32 @{name}(float* %a, i8* %n, float* %s, i32* %t) nounwind {{",
-            "  %from = bitcast float* %a to <16 x float>*",
-            "  %to = bitcast i8* %n to <16 x i8>*",
-            *(line for part in parts for line in _magnitudes(part)),
-            *_folded("most", [f"%m{part}" for part in parts], _LARGER),
-            *_STEP,
-            *(line for part in parts for line in _numbers(part)),
-            *_folded("sum", [f"%e{part}" for part in parts], _SUM),
-            "  store i32 %sum, i32* %t, align 4",
-            "  ret i32 0",
-            "}",
-        ]
-    )
-
-
-def _splat(kind: str, value: object) -> str:
-    return "<" + ", ".join([f"{kind} {value}"] * LANES) + ">"
-
-
-def _magnitudes(part: int) -> list[str]:
-    """Floats without their signs, as whole numbers: these are ordered as the floats are, and those
-    of infinities and NaNs are the largest."""
-    return [
-        f"  %p{part} = getelementptr <16 x float>, <16 x float>* %from, i64 {part}",
-        f"  %x{part} = load <16 x float>, <16 x float>* %p{part}, align 4",
-        f"  %b{part} = bitcast <16 x float> %x{part} to <16 x i32>",
-        f"  %m{part} = and <16 x i32> %b{part}, {_splat('i32', 0x7FFFFFFF)}",
-    ]
-
-
-def _numbers(part: int) -> list[str]:
-    """Whole numbers of a step. A sum with 3 * 2^22 has them in its last bits."""
-    return [
-        f"  %y{part} = fmul <16 x float> %x{part}, %scales",
-        f"  %z{part} = fadd <16 x float> %y{part}, {_splat('float', float(ROUNDING_SHIFT))}",
-        f"  %i{part} = bitcast <16 x float> %z{part} to <16 x i32>",
-        f"  %k{part} = trunc <16 x i32> %i{part} to <16 x i8>",
-        f"  %q{part} = getelementptr <16 x i8>, <16 x i8>* %to, i64 {part}",
-        f"  store <16 x i8> %k{part}, <16 x i8>* %q{part}, align 1",
-        f"  %e{part} = sext <16 x i8> %k{part} to <16 x i32>",
-    ]
-
-
-def _folded(result: str, vectors: Sequence[str], fold: Sequence[str]) -> list[str]:
-    """Fold vectors, and then the lanes of what is left, to one number."""
-    total, lines = vectors[0], []
-    for number, vector in enumerate(vectors[1:]):
-        lines += [each.format(to=f"%{result}_v{number}", a=vector, b=total) for each in fold]
-        total = f"%{result}_v{number}"
-    for width in (8, 4, 2, 1):
-        order = ", ".join(f"i32 {(lane + width) % LANES}" for lane in range(LANES))
-        turned, to = f"%{result}_t{width}", f"%{result}_l{width}"
-        lines.append(
-            f"  {turned} = shufflevector <16 x i32> {total}, <16 x i32> undef, <16 x i32> <{order}>"
-        )
-        lines += [each.format(to=to, a=turned, b=total) for each in fold]
-        total = to
-    return [*lines, f"  %{result} = extractelement <16 x i32> {total}, i32 0"]
-
-
-_SUM = ("  {to} = add <16 x i32> {a}, {b}",)
-_LARGER = (
-    "  {to}_is = icmp ugt <16 x i32> {a}, {b}",
-    "  {to} = select <16 x i1> {to}_is, <16 x i32> {a}, <16 x i32> {b}",
-)
-_STEP = (
-    "  %largest = bitcast i32 %most to float",
-    f"  %ratio = fdiv float %largest, {_LARGEST}",
-    f"  %finite = icmp ult i32 %most, {0x7F800000}",
-    "  %step = select i1 %finite, float %ratio, float 0x7FF8000000000000",
-    "  store float %step, float* %s, align 4",
-    # Blocks below 2^-119 are 0: reciprocals of smaller steps may be infinite.
-    f"  %tiny = icmp ult i32 %most, {0x04000000}",
-    f"  %inverse = fdiv float {_LARGEST}, %largest",
-    "  %scale = select i1 %tiny, float 0.0, float %inverse",
-    "  %scale_0 = insertelement <16 x float> undef, float %scale, i32 0",
-    "  %scales = shufflevector <16 x float> %scale_0, <16 x float> undef,"
-    " <16 x i32> zeroinitializer",
-)
-"""The step of a block, and what its floats are multiplied by."""

@@ -7,6 +7,12 @@ for each block of the depth:
     for each row: add  step of the row * scales of the columns * sums  to its totals
 
 Sums and totals of all rows stay in registers. A block corrects its sums by one of `Correction`.
+
+Sums start at the whole number whose bits are those of the float 3 * 2^22. Read as a float, a sum is
+then 3 * 2^22 larger than it is, and one instruction scales it: its result is that of a conversion
+and a product, for scales of at most 22 bits.
+
+    scale * sum = scale * float + shift         shift = -3 * 2^22 * scale
 """
 
 from __future__ import annotations
@@ -20,6 +26,9 @@ from heteroplace.relay.vnni import BYTES, LANES
 
 _SUMS, _REGISTERS = 12, 32
 """Vectors of sums of a tile: with as many totals they leave registers for weights and numbers."""
+SHIFT, SHIFT_BITS = 3.0 * 2**22, 0x4B400000
+"""A float, and the whole number of its bits. Sums must be below 2^22; those of 32 products of bytes
+with their corrections are below 2^21."""
 _NEW_LINE = "\\0A"
 _PART = "heteroplace_part_of_block"
 
@@ -54,6 +63,8 @@ class Int8Tile(NamedTuple):
     block: int
     """Places in depth that have one step, and one scale for each column."""
     correction: Correction
+    has_shifts: bool
+    """Whether sums start at `SHIFT_BITS`, and columns have shifts."""
 
     @property
     def blocks(self) -> int:
@@ -98,6 +109,7 @@ class Int8Tile(NamedTuple):
         of_columns = [
             te.placeholder((self.depth // BYTES, width), "uint32", "words"),
             te.placeholder((blocks, width), "float32", "scales"),
+            *[te.placeholder((blocks, width), "float32", "shifts")][: self.has_shifts],
             te.placeholder((blocks, width), dtype, "column_corrections"),
         ]
         if self.correction is Correction.START:
@@ -121,7 +133,8 @@ class Int8Tile(NamedTuple):
 
     def _call(self, ins: Any, outs: Any) -> tir.Stmt:
         by_name = {str(each.name): each.access_ptr("r") for each in ins}
-        order = ("numbers", "steps", "row_corrections", "words", "scales", "column_corrections")
+        order = ("numbers", "steps", "row_corrections")
+        order += ("words", "scales", "shifts", "column_corrections")
         pointers = [by_name[each] for each in order if each in by_name]
         ib = tir.ir_builder.create()
         ib.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(self.text()))
@@ -132,12 +145,15 @@ class Int8Tile(NamedTuple):
     def name(self) -> str:
         """Of the function."""
         sizes = f"{self.rows}x{self.width}x{self.depth}x{self.block}"
-        return f"heteroplace_int8_tile_{sizes}_{self.correction.value}"
+        shifted = "_shifted" if self.has_shifts else ""
+        return f"heteroplace_int8_tile_{sizes}_{self.correction.value}{shifted}"
 
     def text(self) -> str:
         """Return the function, (result, what `intrinsic` reads of rows and of columns) -> 0."""
         kind = "float" if self.correction is Correction.MINIMUMS else "i32"
         kinds = {"numbers": "i8", "steps": "float", "row": kind, "words": "i32", "scales": "float"}
+        if self.has_shifts:
+            kinds["shifts"] = "float"
         if self.correction is not Correction.START:
             kinds["column"] = kind
         pointers = [f"{each}* %{name}" for name, each in kinds.items()]
@@ -146,12 +162,13 @@ class Int8Tile(NamedTuple):
         constraints = [
             *["=&r"] * count,
             *map(str, range(count)),
-            "r",
+            *("r", "r"),
             *(f"~{{zmm{index}}}" for index in range(_REGISTERS)),
             *("~{memory}", "~{dirflag}", "~{fpsr}", "~{flags}"),
         ]
         lines = "".join(f"{_NEW_LINE}{each}" for each in self._instructions(tuple(kinds)))
-        operands = ", ".join([*pointers, f"i64 {self.blocks}", "float* %to"])
+        start = SHIFT_BITS if self.has_shifts else 0
+        operands = ", ".join([*pointers, f"i64 {self.blocks}", "float* %to", f"i32 {start}"])
         return "\n".join(
             [
                 f"define i32 @{self.name}(float* %to, {', '.join(pointers)}) noinline {{",
@@ -163,13 +180,15 @@ class Int8Tile(NamedTuple):
 
     def _instructions(self, pointers: tuple[str, ...]) -> list[str]:
         """Return assembly for operands: pointers, and blocks that are left; the same again, with
-        their first values; the address of the result."""
+        their first values; the address of the result, and what sums start at."""
         at = {name: f"${index}" for index, name in enumerate(pointers)}
-        blocks, result = f"${len(pointers)}", f"${2 * len(pointers) + 2}"
+        blocks = f"${len(pointers)}"
+        result, start = (f"${2 * len(pointers) + 2 + index}" for index in range(2))
         vectors, words = self.width // LANES, self.block // BYTES
         places = [(row, vector) for row in range(self.rows) for vector in range(vectors)]
         weights = [f"%zmm{2 * len(places) + vector}" for vector in range(vectors)]
-        free = range(2 * len(places) + vectors, _REGISTERS)
+        begun, *free = range(2 * len(places) + vectors, _REGISTERS)
+        begun = f"%zmm{begun}"
 
         def sums(row: int, vector: int) -> str:
             return f"%zmm{row * vectors + vector}"
@@ -188,16 +207,16 @@ class Int8Tile(NamedTuple):
                 number = f"%zmm{free[row % len(free)]}"
                 lines.append(f"vpbroadcastd {row * stride + offset}({at[name]}),{number}")
                 for vector, weight in enumerate(weights):
-                    registers = number, weight, sums(row, vector), totals(row, vector)
-                    lines += [each.format(*registers) for each in instructions]
+                    operands = number, weight, sums(row, vector), totals(row, vector), 64 * vector
+                    lines += [each.format(*operands) for each in instructions]
             return lines
 
         lines = [f"vpxord {totals(*each)},{totals(*each)},{totals(*each)}" for each in places]
-        lines.append("1:")
+        lines += [f"vpbroadcastd {start},{begun}", "1:"]
         if self.correction is Correction.START:
             lines += each_row("row", ("vmovdqa64 {0},{2}",))
         else:
-            lines += [f"vpxord {sums(*each)},{sums(*each)},{sums(*each)}" for each in places]
+            lines += [f"vmovdqa64 {begun},{sums(*each)}" for each in places]
             is_sum = self.correction is Correction.ZEROS
             corrected = "vpdpwssd {0},{1},{2}" if is_sum else "vfmadd231ps {0},{1},{3}"
             lines += [*loads("column"), *each_row("row", (corrected,))]
@@ -205,8 +224,10 @@ class Int8Tile(NamedTuple):
             lines += loads("words", word)
             lines += each_row("numbers", ("vpdpbusd {0},{1},{2}",), BYTES * word)
         lines += loads("scales")
-        scaled = ("vcvtdq2ps {2},{2}", "vmulps {1},{2},{2}", "vfmadd231ps {0},{2},{3}")
-        lines += each_row("steps", scaled)
+        converted = ("vcvtdq2ps {2},{2}", "vmulps {1},{2},{2}")
+        if self.has_shifts:
+            converted = (f"vfmadd213ps {{4}}({at['shifts']}),{{1}},{{2}}",)
+        lines += each_row("steps", (*converted, "vfmadd231ps {0},{2},{3}"))
         steps = {"numbers": self.block, "steps": 4, "row": 4, "words": 64 * vectors * words}
         lines += [f"add $${steps.get(name, 64 * vectors)},{at[name]}" for name in pointers]
         lines += [f"dec {blocks}", "jnz 1b"]
