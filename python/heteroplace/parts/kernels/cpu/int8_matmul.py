@@ -9,13 +9,18 @@ The numbers of a row, and what is summed up, are those of products of a few rows
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
+import tvm
 from tvm import te, tir
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.int8_rows import rounded_rows, row_block
 from heteroplace.parts.kernels.cpu.int8_tiles import (
+    ADDRESS,
+    AHEAD,
+    LINE_BYTES,
     SHIFT,
     SHIFT_BITS,
     Correction,
@@ -31,9 +36,9 @@ _MIN_CHUNKS = 8
 _BLOCK_BYTES = 2**20
 """Of the rounded rows that one unpacked panel is multiplied with."""
 _WORDS = "unpacked"
-_OF_PANEL = (_WORDS, "scales", "shifts", "column_corrections")
+_OF_PANEL = (_WORDS, "scales", "shifts", "column_corrections", AHEAD)
 """Stages that are computed for each panel."""
-_TILES, _CORRECTION = "tiles", "correction"
+_TILES, _CORRECTION, _LINES = "tiles", "correction", "lines"
 """Attributes of the products."""
 
 
@@ -79,14 +84,29 @@ class Int8Product(NamedTuple):
         elif shape_of(self.weights.offsets)[2] == 1:
             correction = Correction.START
         sizes = self._tiling.rows, self._width, self.weights.depth, self._block
-        return Int8Tile(*sizes, correction, self._has_shifts)
+        lines = tuple(
+            -(
+                -math.prod(shape_of(each)[1:])
+                * tvm.DataType(each.dtype).bits
+                // 8
+                // (LINE_BYTES * self._tiling.tiles)
+            )
+            for each in self._streams
+        )
+        return Int8Tile(*sizes, correction, self._has_shifts, lines)
+
+    @property
+    def _streams(self) -> list[te.Tensor]:
+        """What each panel has a part of in memory."""
+        words, scales, offsets = self.weights[:3]
+        return [words, scales, *[offsets][: shape_of(offsets)[2] > 1]]
 
     def compute(self, a: te.Tensor, tag_: str) -> te.Tensor:
         """Return the products, [rows, columns]."""
         tile, (rows, tiles, blocks) = self._tile, self._tiling
         num_tiles = tiles * blocks
         panels = shape_of(self.weights.words)[0]
-        of_rows, of_columns = self._of_rows(a), self._of_columns()
+        of_rows, of_columns, ahead = self._of_rows(a), self._of_columns(), self._ahead()
         axes = tile.axes()
         div, mod = tir.indexdiv, tir.indexmod
         is_whole = num_tiles * rows == self.rows
@@ -98,10 +118,12 @@ class Int8Product(NamedTuple):
             row = tuple(lambda at, of=each: of[first(t) + y, at] for each in of_rows)
             column = tuple(lambda at, of=each: of[panel, at, x] for each in of_columns)
             number, word, byte = axes
-            return te.sum(tile.part(row, column, (number, word, byte)), axis=axes)
+            where = number, word, byte
+            part = tile.part(row, column, where, lambda index: ahead[panel, index])
+            return te.sum(part, axis=axes)
 
         shape = (num_tiles, panels, rows, self._width)
-        attrs = {_TILES: tiles, _CORRECTION: tile.correction.value}
+        attrs = {_TILES: tiles, _CORRECTION: tile.correction.value, _LINES: tile.lines_ahead}
         product = te.compute(shape, summed, "product", tag=tag_, attrs=attrs)
 
         def stored(y: Any, x: Any) -> tir.PrimExpr:
@@ -109,6 +131,24 @@ class Int8Product(NamedTuple):
             return product[div(y, rows), div(x, self._width), row, mod(x, self._width)]
 
         return te.compute((self.rows, self.columns), stored, "stored", tag=tag.INJECTIVE)
+
+    def _ahead(self) -> te.Tensor:
+        """Return where the next panel is in memory, [panels, streams]; of the last one, itself."""
+        panels = shape_of(self.weights.words)[0]
+        streams = self._streams
+
+        def address(panel: Any, index: Any) -> tir.PrimExpr:
+            after = tir.min(panel + 1, panels - 1)
+            addresses = [
+                tir.call_pure_extern("int64", ADDRESS, tir.address_of(each[after, 0, 0]))
+                for each in streams
+            ]
+            chosen = addresses[-1]
+            for number, each in enumerate(addresses[:-1]):
+                chosen = tir.Select(index == number, each, chosen)
+            return chosen
+
+        return te.compute((panels, len(streams)), address, AHEAD)
 
     def _of_rows(self, a: te.Tensor) -> list[te.Tensor]:
         """Return numbers, steps and corrections."""
@@ -181,7 +221,8 @@ def schedule_int8_product(schedule: te.Schedule, product: te.Tensor, result: te.
     depth = shape_of(numbers)[1]
     correction = Correction(str(product.op.attrs[_CORRECTION]))
     sizes = rows, width, depth, depth // shape_of(steps)[1]
-    tile = Int8Tile(*sizes, correction, has_shifts="shifts" in by_name)
+    lines = tuple(int(each) for each in product.op.attrs[_LINES])
+    tile = Int8Tile(*sizes, correction, "shifts" in by_name, lines)
     stage = schedule[product]
     stage.compute_at(whole, yo)
     stage.tensorize(stage.op.axis[2], tile.intrinsic())
@@ -190,6 +231,9 @@ def schedule_int8_product(schedule: te.Schedule, product: te.Tensor, result: te.
             continue
         making = schedule[by_name[name]]
         making.compute_at(whole, panel)
+        if name == AHEAD:
+            making.unroll(making.op.axis[1])
+            continue
         _, at, column = making.op.axis
         if name == _WORDS:
             making.unroll(making.split(at, 2)[1])

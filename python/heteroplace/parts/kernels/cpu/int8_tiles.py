@@ -29,6 +29,12 @@ _SUMS, _REGISTERS = 12, 32
 SHIFT, SHIFT_BITS = 3.0 * 2**22, 0x4B400000
 """A float, and the whole number of its bits. Sums must be below 2^22; those of 32 products of bytes
 with their corrections are below 2^21."""
+LINE_BYTES = 64
+"""Of memory, that is prefetched at once."""
+AHEAD = "ahead"
+"""Name of the addresses to prefetch from."""
+ADDRESS = "heteroplace_address"
+"""Function that makes a whole number of an address."""
 _NEW_LINE = "\\0A"
 _PART = "heteroplace_part_of_block"
 
@@ -65,6 +71,8 @@ class Int8Tile(NamedTuple):
     correction: Correction
     has_shifts: bool
     """Whether sums start at `SHIFT_BITS`, and columns have shifts."""
+    lines_ahead: tuple[int, ...]
+    """Lines of memory that it prefetches from each of so many addresses, which it moves on."""
 
     @property
     def blocks(self) -> int:
@@ -72,7 +80,7 @@ class Int8Tile(NamedTuple):
         return self.depth // self.block
 
     def part(
-        self, row: tuple[Any, ...], column: tuple[Any, ...], where: tuple[Any, Any, Any]
+        self, row: tuple[Any, ...], column: tuple[Any, ...], where: tuple[Any, Any, Any], ahead: Any
     ) -> tir.PrimExpr:
         """Return what stands for a part of an element: TVM sees in it what a tile reads.
 
@@ -84,6 +92,8 @@ class Int8Tile(NamedTuple):
             Reads words of a column at four places in depth; scales and corrections at a block.
         where
             Block, four places of the block, and place of these.
+        ahead
+            Reads one of the addresses to prefetch from.
         """
         number, word, byte = where
         numbers, *of_row = row
@@ -91,6 +101,7 @@ class Int8Tile(NamedTuple):
         at = number * (self.block // BYTES) + word
         reads = [numbers(number * self.block + word * BYTES + byte), words(at)]
         reads += [each(number) for each in (*of_row, *of_column)]
+        reads += [ahead(index) for index in range(len(self.lines_ahead))]
         return tir.call_pure_extern("float32", _PART, *reads)
 
     def axes(self) -> list[tir.IterVar]:
@@ -112,6 +123,7 @@ class Int8Tile(NamedTuple):
             *[te.placeholder((blocks, width), "float32", "shifts")][: self.has_shifts],
             te.placeholder((blocks, width), dtype, "column_corrections"),
         ]
+        ahead = te.placeholder((len(self.lines_ahead),), "int64", AHEAD)
         if self.correction is Correction.START:
             of_columns.pop()
         axes = self.axes()
@@ -120,21 +132,22 @@ class Int8Tile(NamedTuple):
             row = tuple(lambda at, of=each: of[y, at] for each in of_rows)
             column = tuple(lambda at, of=each: of[at, x] for each in of_columns)
             number, word, byte = axes
-            return te.sum(self.part(row, column, (number, word, byte)), axis=axes)
+            part = self.part(row, column, (number, word, byte), lambda index: ahead[index])
+            return te.sum(part, axis=axes)
 
         tile = te.compute((rows, width), element, "tile")
         binds = {
             each: tir.decl_buffer(
-                each.shape, each.dtype, each.op.name, strides=[each.shape[1], 1], offset_factor=1
+                each.shape, each.dtype, each.op.name, strides=[*each.shape[1:], 1], offset_factor=1
             )
-            for each in (*of_rows, *of_columns, tile)
+            for each in (*of_rows, *of_columns, ahead, tile)
         }
         return te.decl_tensor_intrin(tile.op, self._call, binds=binds)
 
     def _call(self, ins: Any, outs: Any) -> tir.Stmt:
         by_name = {str(each.name): each.access_ptr("r") for each in ins}
         order = ("numbers", "steps", "row_corrections")
-        order += ("words", "scales", "shifts", "column_corrections")
+        order += ("words", "scales", "shifts", "column_corrections", AHEAD)
         pointers = [by_name[each] for each in order if each in by_name]
         ib = tir.ir_builder.create()
         ib.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(self.text()))
@@ -145,8 +158,9 @@ class Int8Tile(NamedTuple):
     def name(self) -> str:
         """Of the function."""
         sizes = f"{self.rows}x{self.width}x{self.depth}x{self.block}"
+        lines = "x".join(map(str, self.lines_ahead))
         shifted = "_shifted" if self.has_shifts else ""
-        return f"heteroplace_int8_tile_{sizes}_{self.correction.value}{shifted}"
+        return f"heteroplace_int8_tile_{sizes}_{self.correction.value}_{lines}{shifted}"
 
     def text(self) -> str:
         """Return the function, (result, what `intrinsic` reads of rows and of columns) -> 0."""
@@ -162,16 +176,21 @@ class Int8Tile(NamedTuple):
         constraints = [
             *["=&r"] * count,
             *map(str, range(count)),
-            *("r", "r"),
+            *["r"] * 3,
             *(f"~{{zmm{index}}}" for index in range(_REGISTERS)),
-            *("~{memory}", "~{dirflag}", "~{fpsr}", "~{flags}"),
+            *("~{rax}", "~{memory}", "~{dirflag}", "~{fpsr}", "~{flags}"),
         ]
+        read = ", ".join(pointers)
         lines = "".join(f"{_NEW_LINE}{each}" for each in self._instructions(tuple(kinds)))
         start = SHIFT_BITS if self.has_shifts else 0
-        operands = ", ".join([*pointers, f"i64 {self.blocks}", "float* %to", f"i32 {start}"])
+        operands = ", ".join(
+            [*pointers, f"i64 {self.blocks}", "float* %to", f"i32 {start}", "i64* %ahead"]
+        )
         return "\n".join(
             [
-                f"define i32 @{self.name}(float* %to, {', '.join(pointers)}) noinline {{",
+                f"define linkonce_odr i64 @{ADDRESS}(i8* %of) {{",
+                *("  %number = ptrtoint i8* %of to i64", "  ret i64 %number", "}"),
+                f"define i32 @{self.name}(float* %to, {read}, i64* %ahead) noinline {{",
                 f"  %end = call {{{types}}} asm sideeffect "
                 f'"{lines}", "{",".join(constraints)}"({operands})',
                 *("  ret i32 0", "}"),
@@ -180,10 +199,11 @@ class Int8Tile(NamedTuple):
 
     def _instructions(self, pointers: tuple[str, ...]) -> list[str]:
         """Return assembly for operands: pointers, and blocks that are left; the same again, with
-        their first values; the address of the result, and what sums start at."""
+        their first values; the address of the result, what sums start at, and the address of those
+        to prefetch from."""
         at = {name: f"${index}" for index, name in enumerate(pointers)}
         blocks = f"${len(pointers)}"
-        result, start = (f"${2 * len(pointers) + 2 + index}" for index in range(2))
+        result, start, ahead = (f"${2 * len(pointers) + 2 + index}" for index in range(3))
         vectors, words = self.width // LANES, self.block // BYTES
         places = [(row, vector) for row in range(self.rows) for vector in range(vectors)]
         weights = [f"%zmm{2 * len(places) + vector}" for vector in range(vectors)]
@@ -212,6 +232,10 @@ class Int8Tile(NamedTuple):
             return lines
 
         lines = [f"vpxord {totals(*each)},{totals(*each)},{totals(*each)}" for each in places]
+        for index, count in enumerate(self.lines_ahead):
+            lines.append(f"movq {8 * index}({ahead}),%rax")
+            lines += [f"prefetcht1 {LINE_BYTES * line}(%rax)" for line in range(count)]
+            lines.append(f"addq $${LINE_BYTES * count},{8 * index}({ahead})")
         lines += [f"vpbroadcastd {start},{begun}", "1:"]
         if self.correction is Correction.START:
             lines += each_row("row", ("vmovdqa64 {0},{2}",))
