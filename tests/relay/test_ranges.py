@@ -25,7 +25,7 @@ from heteroplace.measure.profile import profile_network
 from heteroplace.pipeline import prepare
 from heteroplace.relay.ranges.bounds import value_bounds
 from heteroplace.relay.ranges.drawn import array_in
-from heteroplace.relay.ranges.interval import BOOLEAN, FlagRows
+from heteroplace.relay.ranges.interval import BOOLEAN, FlagRows, Interval
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.tasks.fold import fold_constants
 from tests.corpus import corpus
@@ -266,3 +266,25 @@ def test_build_measures_with_the_given_inputs() -> None:
 def test_inputs_without_anything_measured_are_refused() -> None:
     with pytest.raises(SolverError, match="costs='estimate' measures nothing"):
         heteroplace.HeteroPlace(cpu_cluster(), costs="estimate", inputs=ODD)
+
+
+@pytest.mark.parametrize(
+    ("interval", "shape", "expected"),
+    [(Interval(0, 512), (1,), 256), (Interval(-3, 4.5), (), 0), (Interval(0, 512), (2,), None)],
+)
+def test_a_whole_number_that_is_alone_is_the_middle(
+    interval: Interval, shape: tuple[int, ...], expected: int | None
+) -> None:
+    arrays = [
+        made_up(Value(shape, "int32", range=interval), np.random.default_rng(seed))
+        for seed in range(20)
+    ]
+    assert all(interval.contains(int(each.min())) for each in arrays)
+    assert len({each.tobytes() for each in arrays}) == (1 if expected is not None else 20)
+    if expected is not None:
+        assert arrays[0].tolist() == np.full(shape, expected).tolist()
+
+
+def test_flags_that_are_alone_are_random() -> None:
+    value = Value((1,), "int32", range=BOOLEAN)
+    assert {int(made_up(value, np.random.default_rng(seed))[0]) for seed in range(20)} == {0, 1}

@@ -6,6 +6,7 @@ A value that an op divides by, or that says where another one reads, should be i
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from heteroplace.entries import load_entry
 from heteroplace.lower.kernels import Value
 
 _ARRAY_IN = "heteroplace.relay.ranges.drawn:array_in"
+_MIDDLE_OF = "heteroplace.relay.ranges.drawn:middle_of"
 _READ_ARRAYS = "heteroplace.run.array_files:read_arrays"
 """Loaded when numbers are made up, or read."""
 
@@ -49,10 +51,17 @@ def input_arrays(values: tuple[Value, ...]) -> dict[str, np.ndarray]:
 
 
 def made_up(value: Value, random: np.random.Generator) -> np.ndarray:
-    """Return data for a value: what it is at first, its example, or random numbers in its range."""
+    """Return data for a value: what it is at first, its example, or random numbers in its range.
+
+    A whole number that is alone is the middle of its range: it may say how much work there is, as
+    the tokens of a cache do. Calls of all lengths are then measured with equally long caches.
+    """
     if value.initial is not None:
         return value.initial
     if value.example is None:
+        middle = load_entry(_MIDDLE_OF)(value.range, value.dtype)
+        if middle is not None and math.prod(value.shape) == 1:
+            return np.full(value.shape, middle, value.dtype)
         array: np.ndarray = load_entry(_ARRAY_IN)(value.range, value.shape, value.dtype, random)
         return array
     is_opaque = value.example.dtype.name == "bfloat16"  # a type that the core takes by its bits

@@ -12,6 +12,15 @@ _WIDTH = 4
 """Of the interval that numbers are drawn from where an end is not bounded."""
 
 
+def middle_of(interval: Interval | None, dtype: str) -> int | None:
+    """Return the middle whole number of an interval; None: of floats, flags, or without bounds."""
+    if interval is None or dtype.startswith(("float", "bfloat")) or interval.is_within(BOOLEAN):
+        return None
+    if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
+        return None
+    return (math.ceil(interval.low) + math.floor(interval.high)) // 2
+
+
 def array_in(
     interval: Interval | None, shape: tuple[int, ...], dtype: str, random: np.random.Generator
 ) -> np.ndarray:
