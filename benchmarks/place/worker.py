@@ -149,6 +149,8 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
             asked = replace(asked, objective=OBJECTIVES[0])
         if not chosen.takes_items:
             asked = replace(asked, items=1)
+        if _is_too_large(chosen, problem) and asked.items == 1 and asked.objective != THROUGHPUT:
+            asked = replace(asked, coarsening="auto")
         found = chosen.solve(problem, asked)
     except HeteroPlaceError as refusal:
         note = f"{type(refusal).__name__}: {refusal}"
@@ -174,7 +176,12 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     judged = judge(problem, found.plan, options)
     if judged["makespan"] is None:
         row["best_seconds"] = None  # whenever it was there, it is no plan
-    return row | judged
+    sizes = [size for name, _, size in found.candidates if name.startswith("coarsening")]
+    return row | judged | {"note": judged["note"] or "; ".join(sizes)}
+
+
+def _is_too_large(solver: RegisteredSolver, problem: Problem) -> bool:
+    return solver.max_tasks is not None and len(problem.graph.tasks) > solver.max_tasks
 
 
 def _load(solver: RegisteredSolver, num_tasks: int) -> None:

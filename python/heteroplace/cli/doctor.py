@@ -220,7 +220,7 @@ def _others() -> Iterator[Finding]:
         launcher or "no plans over several hosts",
         "" if launcher else "pip install 'heteroplace[mpi]', or the MPI of your cluster",
     )
-    yield _package("Gurobi", "gurobipy", "moirai's programmes are solved by HiGHS", NONE)
+    yield _package("Gurobi", "gurobipy", "moirai's programmes are solved by CP-SAT", NONE)
     yield _package("METIS", "pymetis", "the solver metis cannot be used", NONE)
     yield _package(
         "server", "uvicorn", "models cannot be served over HTTP", NONE, "heteroplace[serve]"

@@ -31,6 +31,7 @@ from heteroplace.solve.problem import (
     SolveResult,
     status_of,
 )
+from heteroplace.solve.search.search_solver import SearchSolver
 
 FUSE_OPS, MOIRAI, BREAKPOINTS, AUTO = COARSENINGS
 _FINE_SHARE = 0.5
@@ -54,8 +55,9 @@ def solve_coarsened(problem: Problem, options: SolveOptions, solver: SolverOfSiz
     """Solve as `options.coarsening` says.
 
     "moirai" and "breakpoints" place groups. "auto" solves for the tasks in half of the budget, then
-    for segments in the rest, and keeps the better plan; a graph too large for the solver is
-    coarsened until it is not.
+    for segments in the rest, and keeps the better plan. Where a solver does not take so many tasks,
+    `SearchSolver` places them instead, and segments grow until the solver takes them; throughput
+    and several items then have the plan of segments only.
 
     Raises
     ------
@@ -77,19 +79,20 @@ def _solve_coarsened(
     count = len(problem.graph.tasks)
     plain = replace(options, coarsening=FUSE_OPS)
     if options.coarsening != AUTO:
-        groups = _groups(problem, options)
-        return _solve_groups(problem, groups, plain, options.coarsening, solver, deadline)
+        fixed = _groups(problem, options)
+        return _solve_groups(problem, fixed, plain, options.coarsening, solver, deadline)
     limit = solver.max_tasks
-    if limit is not None and count > limit:
-        return _solve_groups(
-            problem, _at_most(problem, limit, options.items), plain, AUTO, solver, deadline
-        )
+    is_too_large = limit is not None and count > limit
+    groups = _at_most(problem, limit, options.items) if limit is not None and is_too_large else None
+    if groups is not None and (options.objective == THROUGHPUT or options.items > 1):
+        return _solve_groups(problem, groups, plain, AUTO, solver, deadline)
     if default_max_tasks(count, len(problem.cluster.devices)) == 1:
         return solver.solve(problem, plain)  # groups of one
     fine: SolveResult | None = None
     fault: SolverLimitError | None = None
+    solve_tasks = SearchSolver().solve if is_too_large else solver.solve
     try:
-        fine = solver.solve(problem, _with_share(plain, _FINE_SHARE))
+        fine = solve_tasks(problem, _with_share(plain, _FINE_SHARE))
     except SolverLimitError as err:
         fault = err
     if fine is not None and fine.status != "feasible":
@@ -97,7 +100,8 @@ def _solve_coarsened(
     left_s = max(0.01, deadline.left_s())
     rest = replace(_with_share(plain, 1 - _FINE_SHARE), time_limit_s=left_s)
     try:
-        coarse = _solve_groups(problem, _groups(problem, options), rest, AUTO, solver, deadline)
+        groups = _groups(problem, options) if groups is None else groups
+        coarse = _solve_groups(problem, groups, rest, AUTO, solver, deadline)
     except SolverLimitError:
         if fine is None:
             assert fault is not None  # there is no plan
@@ -106,10 +110,13 @@ def _solve_coarsened(
     if fine is None:
         return coarse
     tried = (*fine.candidates, *coarse.candidates)
+    if is_too_large:
+        tried = (*tried, (SearchSolver.name, fine.objective_ns, f"all {count} tasks"))
     better = coarse if coarse.objective_ns < fine.objective_ns else fine
     bound = max(fine.bound_ns, coarse.bound_ns)
     return replace(
         better,
+        solver=coarse.solver,
         bound_ns=bound,
         status=status_of(better.objective_ns, bound, coarse.status == "interrupted"),
         candidates=tried,

@@ -178,8 +178,8 @@ class SolveOptions:
     )
     engine: str = option(
         ENGINES[0],
-        "what solves the programmes of exact solvers; auto: CP-SAT for intervals, and for MILPs "
-        "Gurobi where its full licence is found, else HiGHS",
+        "what solves the programmes of exact solvers; auto: Gurobi where a licence takes the "
+        "programme, else CP-SAT for intervals, and HiGHS for MILPs that CP-SAT does not state",
         choices=lambda: ENGINES,
     )
     list_parts: str = option(

@@ -3,10 +3,10 @@
 Zhang et al., Moirai: Towards Optimal Solution for Distributed Inference on Heterogeneous Devices,
 section III-D, DOI 10.48550/arXiv.2312.04025.
 
-By Gurobi where its full licence is found, else by HiGHS; or, if asked for, by CP-SAT, which takes
-the same formulation as intervals. Unlike the paper its order rows are made
-lazily, each big-M is a head-tail bound, a tensor is moved once to each memory, and the heuristics'
-best plan bounds the horizon and is returned if the program gives nothing better.
+By Gurobi where a licence takes the program, else by CP-SAT, which takes the same formulation as
+intervals; by HiGHS where that is asked for, or CP-SAT cannot hold the numbers. Unlike the paper its
+order rows are made lazily, each big-M is a head-tail bound, a tensor is moved once to each memory,
+and the heuristics' best plan bounds the horizon and is returned if nothing better comes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from dataclasses import replace
 from typing import ClassVar
 
-from heteroplace.errors import SolverError, SolverLicenceError
+from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.formulate import formulate, memory_rules
@@ -32,8 +32,8 @@ from heteroplace.solve.exact.incumbent import (
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps, steps_of_schedule
 from heteroplace.solve.feasibility import check_possible, no_placement_error, overflow
-from heteroplace.solve.lp.engines import mip_engines
 from heteroplace.solve.lp.gurobi import GurobiEngine
+from heteroplace.solve.lp.highs import HighsEngine
 from heteroplace.solve.lp.linear_program import MipEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
@@ -44,7 +44,7 @@ _EVALUATIONS_PER_TASK = 5_000
 _MAX_SIMPLE_TASKS = 20
 """Up to here the program proves more than other bounds, in less time."""
 
-_CPSAT = "heteroplace.solve.exact.cpsat_engine"
+_CPSAT, _CPSAT_NAME = "heteroplace.solve.exact.cpsat_engine", "CP-SAT"
 
 _Row = tuple[str, int | None, str]
 """Of `SolveResult.candidates`."""
@@ -54,7 +54,7 @@ class MoiraiSolver:
     """Moirai's mixed-integer programme to a proven optimum, for small graphs."""
 
     name = "moirai"
-    engines: ClassVar = {"latency": ("gurobi", "highs", "cpsat")}
+    engines: ClassVar = {"latency": ("gurobi", "cpsat", "highs")}
     max_tasks = MAX_MOIRAI_TASKS
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
@@ -160,24 +160,29 @@ def _solve(
     time_limit_s: float,
     tried: list[_Row],
 ) -> EngineEnd:
-    """Solve by the engine that was asked for, or the first whose licence takes the model."""
-    if options.engine == "cpsat":
+    """Solve by the engine that was asked for, else by the first that takes the program."""
+    deadline = Deadline.after(time_limit_s)
+    if options.engine in ("auto", "gurobi"):
+        gurobi = GurobiEngine(options.threads, options.seed)
+        try:
+            return _solve_by(gurobi, formulation, start, options, deadline, tried)
+        except (MissingPackageError, SolverLicenceError) as err:
+            if options.engine == "gurobi":
+                raise
+            tried.append((gurobi.name, None, f"left out: {err}"))
+    if options.engine in ("auto", "cpsat"):
         cpsat = importlib.import_module(_CPSAT)  # OR-Tools takes 0.2 s to load
-        deadline = Deadline.after(time_limit_s)
         try:
             end = cpsat.solve_by_cpsat(formulation, start, options, deadline)
         except TimeUpError:
             end = EngineEnd(None, formulation.bound_ns, False, note="the time was up")
-        return _noted("CP-SAT", end, tried)
-    (*others, last), left_out = mip_engines(options)
-    if left_out:
-        tried.append((GurobiEngine.name, None, left_out))
-    for engine in others:
-        try:
-            return _solve_by(engine, formulation, start, options, time_limit_s, tried)
-        except SolverLicenceError as err:
-            tried.append((engine.name, None, str(err)))
-    return _solve_by(last, formulation, start, options, time_limit_s, tried)
+        except SolverError as err:
+            if options.engine == "cpsat":
+                raise
+            tried.append((_CPSAT_NAME, None, f"left out: {err}"))
+        else:
+            return _noted(_CPSAT_NAME, end, tried)
+    return _solve_by(HighsEngine(), formulation, start, options, deadline, tried)
 
 
 def _solve_by(
@@ -185,10 +190,10 @@ def _solve_by(
     formulation: Formulation,
     start: Schedule | None,
     options: SolveOptions,
-    time_limit_s: float,
+    deadline: Deadline,
     tried: list[_Row],
 ) -> EngineEnd:
-    end = solve_lazily(formulation, engine, start, options, time_limit_s)
+    end = solve_lazily(formulation, engine, start, options, deadline.left_s())
     return _noted(engine.name, end, tried)
 
 
