@@ -105,7 +105,8 @@ def _leave_out_costly(config: pytest.Config, items: list[pytest.Item]) -> None:
         item.stash[selected_tests.KIND] = "reached" if is_reached else "unreached"
     if dropped:
         config.hook.pytest_deselected(items=dropped)
-        items[:] = [item for item in items if item not in {*dropped}]
+        left_out = {*dropped}
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _distances(since: str) -> Callable[[pytest.Item], float]:

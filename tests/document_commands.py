@@ -115,14 +115,19 @@ def faults_of_words(command: DocumentCommand) -> str:
     return f"{name} has no option {', '.join(sorted(unknown))}" if unknown else ""
 
 
+_parser = cache(make_parser)
+_bench_parser = cache(bench_parser)
+
+
+@cache
 def parser_says(command: DocumentCommand) -> str | None:
     """Return what the program's own parser says against a command; None: nothing, or no parser."""
     words = command.words
     parser: argparse.ArgumentParser
     if words[0] == "heteroplace":
-        parser, words = make_parser(), words[1:]
+        parser, words = _parser(), words[1:]
     elif command.is_benchmark:
-        parser, words = bench_parser(), words[len(BENCH) :]
+        parser, words = _bench_parser(), words[len(BENCH) :]
     else:
         return None
     printed = io.StringIO()

@@ -163,9 +163,10 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
                 )
     if command is None:  # a module may add several commands
         commands._choices_actions.sort(key=lambda entry: names.index(entry.dest))
+    root = make_parser if command is not None else lambda: parser
     for leaf in leaves(parser):
         if isinstance(leaf, CommandParser):
-            leaf.root = make_parser
+            leaf.root = root
     return parser
 
 
