@@ -1,4 +1,4 @@
-"""Measuring in few runs, for tests of commands whose figures mean nothing."""
+"""Measuring in few runs and solving in short, for tests of commands whose figures mean nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from importlib import import_module
 
 import pytest
+
+from heteroplace.solve.deadline import Deadline
 
 SHORT = {
     "heteroplace.measure.batches": {"ROUND_NS": 1},
@@ -18,17 +20,23 @@ SHORT = {
 }
 """Constants of modules: lengths of rounds in ns, of which at least a few runs are taken anyway."""
 
+_SOLVE_S = 0.5
+"""The longest time of a solve, also where a command says more or nothing."""
+
 _CACHE_BYTES = 1 << 22
 """Of the last cache, which traffic between runs has to overflow."""
 
 
 @contextmanager
 def short_measuring() -> Iterator[None]:
-    """Take as few runs as each measurement allows, and little traffic between them."""
+    """Take as few runs as each measurement allows, and little traffic between them; solve in
+    short."""
     with pytest.MonkeyPatch.context() as patch:
         for module, constants in SHORT.items():
             for name, value in constants.items():
                 patch.setattr(import_module(module), name, value)
         traffic = import_module("heteroplace.measure.transfers.traffic")
         patch.setattr(traffic, "last_cache_bytes", lambda: _CACHE_BYTES)
+        after = Deadline.after
+        patch.setattr(Deadline, "after", lambda limit_s, *now: after(min(limit_s, _SOLVE_S), *now))
         yield
