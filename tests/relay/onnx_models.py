@@ -19,7 +19,7 @@ from heteroplace.tvm_bridge import require_tvm
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 
-_QUICK = "llvm -opt-level=0"
+QUICK = "llvm -opt-level=0"
 """Target of what runs once: LLVM takes longer to make code quicker."""
 
 
@@ -102,7 +102,7 @@ def built_by_tvm(
     mod: tvm.IRModule,
     params: Mapping[str, Any],
     opt_level: int = 1,
-    target: str | tvm.target.Target = _QUICK,
+    target: str | tvm.target.Target = QUICK,
 ) -> Callable[[Mapping[str, Any]], list[Any]]:
     """Compile by stock `relay.build` for one CPU; return what runs inputs."""
     require_tvm()  # no look-up of tuned schedules on the network
@@ -122,7 +122,7 @@ def run_tvm(
     params: Mapping[str, Any],
     inputs: Mapping[str, Any],
     opt_level: int = 1,
-    target: str | tvm.target.Target = _QUICK,
+    target: str | tvm.target.Target = QUICK,
 ) -> list[Any]:
     """Compile by stock `relay.build` for one CPU, and run."""
     return built_by_tvm(mod, params, opt_level, target)(inputs)

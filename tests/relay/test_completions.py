@@ -32,7 +32,7 @@ PROMPT, COUNT = "Grüße", 9
 
 @pytest.fixture(scope="module")
 def executor() -> Executor:
-    options: Any = {"costs": random_costs, "solver": "heft", "state": "auto"}
+    options: Any = {"costs": random_costs, "solver": "heft", "state": "auto", "verify": "off"}
     executable = hp.compile(onnx_decoder(1), cpu_cluster(), **options)
     return Executor(executable.with_tokenizer(TokenizerText(byte_tokenizer())), max_in_flight=2)
 

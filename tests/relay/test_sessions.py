@@ -338,7 +338,7 @@ def test_many_sessions_leave_nothing_behind(executor: Executor, tmp_path: Path) 
     use(0)
     gc.collect()
     objects = len(gc.get_objects())
-    for number in range(1000):
+    for number in range(200):
         use(number)
     gc.collect()
     assert len(gc.get_objects()) - objects < 100
