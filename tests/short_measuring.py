@@ -10,15 +10,20 @@ import pytest
 
 from heteroplace.solve.deadline import Deadline
 
+SHORT_PEAKS = {"_STEPS": 1 << 16, "_COPY_BYTES": 1 << 24, "_REPEATS": 1}
+"""Of `machine_peaks`: what a kernel does, and how often it runs."""
+
 SHORT = {
     "heteroplace.measure.batches": {"ROUND_NS": 1},
     "heteroplace.measure.collective_times": {"_NUM_RUNS": 3, "_NUM_WARM_RUNS": 1},
+    "heteroplace.measure.machine_peaks": SHORT_PEAKS,
     "heteroplace.measure.measured_interference": {"_ROUND_NS": 1},
     "heteroplace.measure.sequential": {"ROUND_NS": 1},
     "heteroplace.parts.parallel.sharding.in_plan": {"_ROUND_NS": 1},
     "heteroplace.parts.parallel.sharding.plan_trials": {"_TURN_NS": 1},
 }
-"""Constants of modules: lengths of rounds in ns, of which at least a few runs are taken anyway."""
+"""Constants of modules, most of them lengths of rounds in ns, of which a few runs are taken
+anyway."""
 
 _SOLVE_S = 0.5
 """The longest time of a solve, also where a command says more or nothing."""

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.short_measuring import SHORT_PEAKS
+
 
 @pytest.fixture(scope="module", autouse=True)
 def short_rounds() -> Iterator[None]:
-    """How tasks disturb each other is measured in as few runs as it allows."""
-    from heteroplace.measure import measured_interference
+    """How tasks disturb each other, and what cores reach at best, is measured in short."""
+    from heteroplace.measure import machine_peaks, measured_interference
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measured_interference, "_ROUND_NS", 1)
+        for name, value in SHORT_PEAKS.items():
+            patch.setattr(machine_peaks, name, value)
         yield
 
 
