@@ -74,6 +74,7 @@ LAYERS = {
     "parts.parallel": (8, 9),
     "parts.routing": (8, 9),
     "parts.throughput": (8, 9),
+    "parts.exports": (9, 0),
     "parts.text": (9, 0),
     "parts.serving": (9, 1),
     "parts.torch": (9, 0),
@@ -91,7 +92,11 @@ NOT_IMPORTED = {"cli", "compiling", "demo", "hetero_place", "loading"}
 # The parts that bind C++ of their own: each in its folder `native`.
 BINDING_PARTS = {"parts.hosts", "parts.kernels", "parts.throughput"}
 # What the commands of parts share with all others.
-OF_COMMANDS = ("heteroplace.cli.shared.", "heteroplace.cli.models.")
+OF_COMMANDS = (
+    "heteroplace.cli.shared.",
+    "heteroplace.cli.models.",
+    "heteroplace.cli.open_solution.",
+)
 # Registries that name entries of a higher layer, with the parts they name: who asks imports them.
 REGISTRIES = {"place_options.py": {"measure"}, "model/answers.py": {"questions", "simulate"}}
 _MODULE = re.compile(r"heteroplace(\.[a-z_0-9]+)+(:[A-Za-z_]\w*)?")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; each name is loaded at
     from heteroplace.model.timeline import Timeline
     from heteroplace.model.workload_solution import WorkloadSolution
     from heteroplace.parts import onnx as frontend
+    from heteroplace.parts.exports.exporting import export
     from heteroplace.parts.kernels.tuned.tuner import tune
     from heteroplace.parts.parallel.sharding.shard_api import Shard, shard
     from heteroplace.parts.routing.find.find_routers import FindRouters
@@ -87,7 +88,7 @@ _PASSES_OF_PARTS = (
 )
 _OF_PARTS = (
     *_PASSES_OF_PARTS,
-    *("InferenceSession", "frontend", "routing", "shard", "torch_backend", "tune"),
+    *("InferenceSession", "export", "frontend", "routing", "shard", "torch_backend", "tune"),
 )
 """Public names that parts define; the seam `public_names` of the registry has their entries."""
 
@@ -118,6 +119,7 @@ __all__ = [
     "WorkloadSolution",
     "build",
     "compile",
+    "export",
     "frontend",
     "load",
     "load_cluster",

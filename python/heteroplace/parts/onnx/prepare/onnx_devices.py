@@ -48,7 +48,7 @@ def read_devices(path_or_model: str | os.PathLike[str] | ModelProto) -> dict[str
     if isinstance(path_or_model, ModelProto):
         model, where = path_or_model, "the model"
     else:
-        model, where = _load(path_or_model), os.fspath(path_or_model)
+        model, where = load_nodes(path_or_model), os.fspath(path_or_model)
     if not _HAS_DEVICES:
         return {}
     listed = {each.name: _names(each) for each in model.configuration}
@@ -111,7 +111,7 @@ def annotate(
         The model cannot be read or written; or its weights lie in files of their own, and the new
         one would lie in another folder.
     """
-    model = _load(path)
+    model = load_nodes(path)
     _check_annotatable(model, path, output)
     names = list(dict.fromkeys(base_names(solution.cluster)))
     del model.configuration[:]
@@ -144,7 +144,7 @@ def annotate(
 
 def check_annotatable(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
     """Raise before the work what `annotate` would raise of the model and the file."""
-    _check_annotatable(_load(path), path, output)
+    _check_annotatable(load_nodes(path), path, output)
 
 
 def _check_annotatable(
@@ -178,7 +178,14 @@ def _places(solution: Solution) -> dict[str, tuple[dict[str, None], dict[str, No
     return places
 
 
-def _load(path: str | os.PathLike[str]) -> ModelProto:
+def load_nodes(path: str | os.PathLike[str]) -> ModelProto:
+    """Return the model of a file; weights in files of their own stay there.
+
+    Raises
+    ------
+    FrontendError
+        The file cannot be read, or is no ONNX model.
+    """
     try:
         return onnx.load(os.fspath(path), format="protobuf", load_external_data=False)
     except OSError as err:

@@ -1,0 +1,93 @@
+"""A solution -> for each layer of the model its devices, as the formats of one machine need them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heteroplace.errors import PlanError
+from heteroplace.model.cluster import Device
+from heteroplace.model.demands import layers_of
+from heteroplace.model.implementations import base_of
+from heteroplace.model.solution import Solution
+
+_SHOWN_NAMES = 3
+
+
+@dataclass(frozen=True)
+class PlacedLayer:
+    """Where the tasks of one layer run."""
+
+    devices: tuple[int, ...]
+    """Ids of its devices, each once, that of most weights first; ties: that of most tasks."""
+    weight_bytes: int
+    """Weights of the tasks that hold parts of it."""
+
+
+def placed_layers(solution: Solution) -> dict[str, PlacedLayer]:
+    """Return the layers of the model in the order of the graph.
+
+    Devices that stand for other kernels of a device count as that device. A task that holds parts
+    of several layers counts for each of them.
+
+    Raises
+    ------
+    PlanError
+        The plan's tasks name no layer, or its devices are on several computers.
+    """
+    graph, cluster = solution.graph, solution.cluster
+    placed = solution.plan.devices_of_tasks(len(graph.tasks))
+    bases = [base_of(cluster, index) for index in range(len(cluster.devices))]
+    shares: dict[str, dict[int, tuple[int, int]]] = {}
+    for task, devices in zip(graph.tasks, placed, strict=True):
+        weight_bytes = task.weight_bytes + sum(size for _, size in task.weights)
+        for layer in layers_of(task):
+            own = shares.setdefault(layer, {})
+            for device in devices:
+                base = bases[device]
+                place = device if base is None else base
+                total_bytes, num_tasks = own.get(place, (0, 0))
+                own[place] = (total_bytes + weight_bytes, num_tasks + 1)
+    shares = {layer: own for layer, own in shares.items() if own}
+    if not shares:
+        raise PlanError(
+            f"the tasks of {graph.name!r} name no layer of a model, and other programs place "
+            f"layers; place a model (heteroplace place model.onnx -o solution.json) or export json"
+        )
+    _check_one_host(solution, shares)
+    return {layer: _placed(own) for layer, own in shares.items()}
+
+
+def gpu_index(device: Device) -> int | None:
+    """Return the ordinal of a GPU among those of its kind; None: the device is a CPU."""
+    return None if device.kind == "cpu" else device.index
+
+
+def used_devices(layers: Mapping[str, PlacedLayer]) -> list[int]:
+    """Return the ids of the devices that any layer runs on, ascending."""
+    return sorted({device for layer in layers.values() for device in layer.devices})
+
+
+def shown_names(names: list[str]) -> str:
+    """Return the first names of a list, and how many there are beside them.
+
+    >>> shown_names(["a", "b", "c", "d"])
+    'a, b, c and 1 more'
+    """
+    rest = len(names) - _SHOWN_NAMES
+    return ", ".join(names[:_SHOWN_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _placed(own: Mapping[int, tuple[int, int]]) -> PlacedLayer:
+    devices = sorted(own, key=lambda device: (*(-value for value in own[device]), device))
+    return PlacedLayer(tuple(devices), sum(total_bytes for total_bytes, _ in own.values()))
+
+
+def _check_one_host(solution: Solution, shares: Mapping[str, Mapping[int, object]]) -> None:
+    devices = solution.cluster.devices
+    hosts = sorted({devices[device].host for own in shares.values() for device in own})
+    if len(hosts) > 1:
+        raise PlanError(
+            f"the plan uses the computers {', '.join(hosts)}, and this format is for one computer; "
+            f"place the model on a cluster of one, or export json"
+        )

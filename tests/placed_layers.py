@@ -1,0 +1,36 @@
+"""Solutions of chains of tasks, one for each layer of an imagined model, on devices that are named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from heteroplace.files.cluster_file import load_cluster
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.solution import Solution
+from heteroplace.solve import SolveOptions, solve_network
+from heteroplace.solve.problem import Problem
+from tests.instances import given_costs
+
+
+def chain_solution(
+    layers: Mapping[str, str],
+    weight_bytes: Mapping[str, int] | None = None,
+    cluster_name: str = "cpu-two-gpus",
+) -> Solution:
+    """A chain of tasks, of which each holds one layer, and runs on its device.
+
+    A layer ends in "#2" where it is the second task of the layer before that sign.
+    """
+    cluster = load_cluster(cluster_name)
+    builder = TaskGraphBuilder("chain")
+    for number, (layer, device) in enumerate(layers.items()):
+        name, size = f"t{number}", (weight_bytes or {}).get(layer, 0)
+        task = Task(name, "op", (f"{layer.partition('#')[0]}:op",), weight_bytes=size)
+        reads = [f"t{number - 1}.0"] if number else []
+        builder.add_task(replace(task, devices=(device,)), reads)
+        builder.add_tensor(name, num_bytes=4)
+    graph = builder.finalize([f"t{len(layers) - 1}.0"])
+    times = {task.name: (10,) * len(cluster.devices) for task in graph.tasks}
+    costs = given_costs(graph, cluster, times)
+    return solve_network(Problem(graph, cluster, costs), SolveOptions(), solver="heft")

@@ -1,0 +1,129 @@
+"""Placements of decoders as arguments of llama.cpp."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from heteroplace.errors import PlanError
+from heteroplace.parts.exports.gguf_tensors import gguf_tensor
+from heteroplace.parts.exports.llama_arguments import write_llama
+from tests.placed_layers import chain_solution
+
+PARTS = ("input_layernorm", "self_attn/q_proj", "self_attn/o_proj", "mlp/up_proj", "mlp/down_proj")
+EXPERTS = ("input_layernorm", "self_attn/q_proj", "mlp/gate", "mlp/experts.0/up_proj")
+
+
+def decoder(
+    place: Callable[[int, str], str], parts: tuple[str, ...] = PARTS, head: str = "gpu0"
+) -> dict[str, str]:
+    """The layers of a decoder of four blocks, with their devices."""
+    layers = {"/model/embed_tokens/Gather": "cpu"}
+    for block in range(4):
+        for part in parts:
+            layers[f"/model/layers.{block}/{part}/MatMul"] = place(block, part)
+    return {**layers, "/model/norm/Mul": head, "/lm_head/MatMul": head}
+
+
+def exported(layers: dict[str, str]) -> tuple[str, tuple[str, ...]]:
+    written = write_llama(chain_solution(layers, dict.fromkeys(layers, 100)))
+    return written.text, written.warnings
+
+
+@pytest.mark.parametrize(
+    ("layers", "text"),
+    [
+        (decoder(lambda *_: "gpu0"), "-ngl 999"),
+        (decoder(lambda *_: "cpu", head="cpu"), "-ngl 0"),
+        (
+            decoder(lambda block, _: "cpu" if block < 2 else "gpu0"),
+            r"-ngl 999 -ot 'blk\.(0|1)\.=CPU'",
+        ),
+        (
+            decoder(lambda block, _: f"gpu{block // 2}", head="gpu1"),
+            "-ngl 999 -ts 2,3",
+        ),
+        (
+            decoder(lambda block, _: f"gpu{block % 2}", head="cpu"),
+            r"-ngl 999 -ts 2,3 -ot 'blk\.(0|2)\.=CUDA0' -ot 'blk\.(1|3)\.=CUDA1' "
+            r"-ot '^(output|output_norm)\.=CPU'",
+        ),
+        (decoder(lambda *_: "gpu1", head="gpu1"), "-ngl 999 -ts 0,5"),
+        (
+            decoder(lambda block, part: "cpu" if block > 1 and "mlp" in part else "gpu0"),
+            r"-ngl 999 -ot 'blk\.(2|3)\.(ffn_down|ffn_up)\.=CPU'",
+        ),
+        (
+            decoder(lambda b, part: "cpu" if b < 3 and "experts" in part else "gpu0", EXPERTS),
+            "-ngl 999 --n-cpu-moe 3",
+        ),
+        (
+            decoder(lambda b, part: "cpu" if b > 2 and "experts" in part else "gpu0", EXPERTS),
+            r"-ngl 999 -ot 'blk\.(3)\.(ffn_up_exps)\.=CPU'",
+        ),
+    ],
+)
+def test_placements_become_arguments(layers: dict[str, str], text: str) -> None:
+    assert exported(layers) == (f"{text}\n", ())
+
+
+def test_overrides_mean_the_tensors_of_the_plan() -> None:
+    layers = decoder(lambda block, part: "cpu" if block == 1 and "attn" in part else "gpu0")
+    text, _ = exported(layers)
+    (pattern,) = (word for word in shlex.split(text) if "=" in word)
+    regex, _, buffer = pattern.rpartition("=")
+    names = [f"blk.{b}.{t}.weight" for b in (1, 11) for t in ("attn_q", "attn_output", "ffn_up")]
+    assert [name for name in names if re.search(regex, name)] == names[:2]
+    assert buffer == "CPU"
+
+
+def test_what_llama_cpp_cannot_do_is_a_warning() -> None:
+    layers = decoder(lambda *_: "gpu0")
+    layers["/model/embed_tokens/Gather"] = "gpu0"
+    layers["/model/layers.0/adapter/MatMul"] = "gpu0"
+    layers |= {"/model/layers.0/self_attn/q_proj/MatMul#2": "cpu"}
+    _, warnings = exported(layers)
+    embedding, split, unknown = warnings
+    assert embedding == "llama.cpp keeps the table of embeddings (token_embd) on the CPU"
+    assert split.startswith("the weights of blk.0.attn_q are on several devices")
+    assert unknown.startswith("model.layers.0.adapter hold weights")
+
+
+def test_a_network_without_blocks_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"'chain' is no decoder .* got blocks none\. Export"):
+        write_llama(chain_solution({"/conv1/Conv": "gpu0"}))
+
+
+def test_other_programs_place_layers() -> None:
+    with pytest.raises(PlanError, match="the tasks of 'chain' name no layer of a model"):
+        write_llama(chain_solution({"": "gpu0"}))
+
+
+def test_names_of_modules_mean_the_tensors_that_the_package_gguf_says() -> None:
+    gguf = pytest.importorskip("gguf", exc_type=ImportError)
+    arch = gguf.MODEL_ARCH
+    cases = {
+        arch.LLAMA: [
+            *("model.embed_tokens", "model.norm", "lm_head"),
+            *(f"model.layers.0.self_attn.{one}_proj" for one in "qkvo"),
+            *(f"model.layers.0.mlp.{one}_proj" for one in ("gate", "up", "down")),
+            *("model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"),
+        ],
+        arch.GPT2: [
+            *("transformer.wte", "transformer.ln_f", "transformer.h.0.ln_1"),
+            *(f"transformer.h.0.{one}" for one in ("attn.c_attn", "attn.c_proj", "ln_2")),
+            *("transformer.h.0.mlp.c_fc", "transformer.h.0.mlp.c_proj"),
+        ],
+        arch.PHI2: ["model.layers.0.mlp.fc1", "model.layers.0.mlp.fc2", "model.final_layernorm"],
+        arch.BLOOM: ["transformer.h.0.self_attention.query_key_value"],
+        arch.QWEN3MOE: ["model.layers.0.mlp.gate", "model.layers.0.self_attn.q_norm"],
+    }
+    for architecture, modules in cases.items():
+        names = gguf.get_tensor_name_map(architecture, 1)
+        for module in modules:
+            tensor = gguf_tensor(module)
+            assert tensor is not None, module
+            assert str(tensor) == names.get_name(module), module
