@@ -1,4 +1,4 @@
-"""Solutions of chains of tasks, one for each layer of an imagined model, on devices that are named."""
+"""Solutions of chains of tasks: one task for each layer of an imagined model, on a named device."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ from tests.document_commands import (
     mentions,
     parser_says,
 )
+from tests.placed_layers import chain_solution
 from tests.sequence_models import encoder, encoder_inputs
 from tests.short_measuring import short_measuring
 from tests.tiny_decoders import byte_tokenizer, onnx_decoder
@@ -119,7 +120,17 @@ def _given(*names: str) -> Before:
     return take
 
 
+def _write_decoder_plan(_: Path) -> None:
+    """A plan of a decoder of two blocks, of which a GPU has one."""
+    places = {
+        "/model/layers.0/mlp/up_proj/MatMul": "cpu",
+        "/model/layers.1/mlp/up_proj/MatMul": "gpu0",
+    }
+    chain_solution(places).save("decoder.json")
+
+
 BEFORE: dict[str, Before] = {
+    "heteroplace export decoder.json --to llama -o llama.args": _write_decoder_plan,
     "heteroplace probe -o cluster.json": lambda _: Path("cluster.json").unlink(missing_ok=True),
     "heteroplace place --graph graph.json --cluster cluster.json --costs costs.json": _given(
         "cluster.json", "costs.json"

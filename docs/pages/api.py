@@ -47,6 +47,7 @@ _MODULES = {
     "parts.kernels.tuned": ("tuner",),
     "parts.hosts": ("machines", "messages", "mpi", "ranked_executor"),
     "parts.onnx": ("importer", "imported_model"),
+    "parts.exports": ("exporting",),
     "parts.serving": ("inference_session",),
     "parts.text": ("decoder_session", "generator", "sampling", "text_tokenizer"),
     "parts.torch": ("dynamo_backend",),

@@ -68,7 +68,10 @@ def test_modules_are_read_from_the_metadata_of_nodes(tmp_path: Path) -> None:
     """
     model = parse_model(text)
     for node, name, scopes in zip(
-        model.graph.node, ("node_relu", "node_neg"), ("['', 'act', 'relu']", "['', 'neg']"), strict=True
+        model.graph.node,
+        ("node_relu", "node_neg"),
+        ("['', 'act', 'relu']", "['', 'neg']"),
+        strict=True,
     ):
         node.name = name
         node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)

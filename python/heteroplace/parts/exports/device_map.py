@@ -1,4 +1,4 @@
-"""A solution -> the `device_map` of accelerate and transformers: modules and their devices, as JSON.
+"""A solution -> the `device_map` of accelerate and transformers: devices of modules, as JSON.
 
 GPUs are numbers, CPUs are "cpu". A module whose layers share a device is one key; otherwise its
 children are keys, so no key lies below another one. A module without children that is on several

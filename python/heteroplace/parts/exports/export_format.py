@@ -12,6 +12,9 @@ from pathlib import Path
 
 from heteroplace.model.solution import Solution
 
+READ_PLACED_MODEL = "heteroplace.parts.exports.onnx_nodes:read_placed_model"
+"""Reads the model of a solution; loaded when a format needs it, as it needs the package onnx."""
+
 
 @dataclass(frozen=True)
 class ExportedPlacement:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.files.fields.kinds import read_known_file
 from heteroplace.files.output import write_bytes, write_text
 from heteroplace.files.sharding import load_sharding
 from heteroplace.files.solution_file import load_solution
+from heteroplace.frontends import frontend_of
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import read_manifest
 from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFormat
@@ -49,6 +52,8 @@ def export(
 
     Raises
     ------
+    MissingPackageError
+        The format reads the model, and the package onnx is not installed.
     HeteroPlaceError
         There is no such format, a file cannot be read, or the format needs a model or an output.
     PlanError
@@ -60,6 +65,10 @@ def export(
     """
     form = open_format(to)
     check_use(to, form, model, output)
+    if model is not None:
+        frontend_of(os.fspath(model)).check_installed()
+    if form.writes_model:
+        _check_weights(model, output)
     solution = plan if isinstance(plan, Solution) else _read_solution(plan)
     exported = form.write(solution, None if model is None else Path(model))
     for warning in exported.warnings:
@@ -128,6 +137,13 @@ def settings_path(output: str | os.PathLike[str]) -> str:
     'placed.json'
     """
     return str(Path(output).with_suffix(".json"))
+
+
+def _check_weights(model: Any, output: Any) -> None:
+    """Raise FrontendError where the model would be written away from its weights."""
+    devices = "heteroplace.parts.onnx.prepare.onnx_devices"
+    read = load_entry(f"{devices}:load_nodes")
+    load_entry(f"{devices}:check_same_folder")(read(model), model, output)
 
 
 def _read_solution(path: str | os.PathLike[str]) -> Solution:

@@ -1,4 +1,4 @@
-"""Names of a decoder's modules in PyTorch -> the block and the tensor that they are in GGUF files."""
+"""Names of a decoder's modules in PyTorch -> the blocks and tensors of GGUF files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TENSORS = {
     "attn_v": r".*\.(?:v_proj|wv)",
     "attn_q_norm": r".*\.q_norm",
     "attn_k_norm": r".*\.k_norm",
-    "attn_output": r"(?:self_attn|attn|attention|self_attention)\.(?:o_proj|out_proj|c_proj|dense|wo)",
+    "attn_output": r"(?:self_)?(?:attn|attention)\.(?:o_proj|out_proj|c_proj|dense|wo)",
     "ffn_norm": r"post_attention_layernorm|ln_2|ffn_norm",
     "ffn_gate_inp": r"(?:block_sparse_moe|mlp)\.(?:gate|router)",
     "ffn_gate_exps": r".*experts(?:\.\d+)?\.(?:w1|gate_proj)",

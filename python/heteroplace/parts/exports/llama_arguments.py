@@ -189,8 +189,8 @@ def _warnings(decoder: _Decoder) -> Iterator[str]:
         yield "llama.cpp keeps the table of embeddings (token_embd) on the CPU"
     if decoder.split:
         yield (
-            f"the weights of {shown_names(list(decoder.split))} are on several devices, and each is "
-            f"one tensor in GGUF; it goes to the device of most of its weights"
+            f"the weights of {shown_names(list(decoder.split))} are on several devices, and each "
+            f"is one tensor in GGUF; it goes to the device of most of its weights"
         )
     if decoder.unknown:
         yield (

@@ -1,15 +1,14 @@
-"""Names of nodes, as exporters of PyTorch write them -> names of the modules that they belong to."""
+"""Names of nodes, as exporters of PyTorch write them -> names of their modules."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
+from heteroplace.entries import load_entry
 from heteroplace.errors import FrontendError
 
-_SCOPES = "pkg.torch.onnx.name_scopes"
-"""Metadata of nodes that `torch.onnx.export(dynamo=True)` writes: modules from the outermost one
-in, and the name of the node in the last one."""
+_READ_SCOPES = "heteroplace.parts.exports.onnx_nodes:read_scopes"
 
 
 def module_of_node(name: str) -> str:
@@ -35,23 +34,16 @@ def modules_in_model(path: Path) -> dict[str, str]:
     FrontendError
         The model cannot be read.
     """
-    from heteroplace.parts.onnx.prepare.onnx_devices import load_nodes
-    from heteroplace.parts.onnx.prepare.onnx_names import node_name
-
-    modules = {}
-    for node in load_nodes(path).graph.node:
-        scopes = next((each.value for each in node.metadata_props if each.key == _SCOPES), None)
-        if scopes is not None:
-            modules[node_name(node)] = _innermost(scopes, path)
-    return modules
+    scopes: dict[str, str] = load_entry(_READ_SCOPES)(path)
+    return {name: _innermost(value, name, path) for name, value in scopes.items()}
 
 
-def _innermost(scopes: str, path: Path) -> str:
+def _innermost(scopes: str, name: str, path: Path) -> str:
     try:
         names = ast.literal_eval(scopes)
         return str(names[-2]) if len(names) > 1 else ""
     except (ValueError, SyntaxError, TypeError) as err:
         raise FrontendError(
-            f"{path}: a node has the metadata {_SCOPES}={scopes!r}; expected a list of names, as "
+            f"{path}: the node {name!r} has the scopes {scopes!r}; expected a list of names, as "
             f"torch.onnx.export writes it. Export the model again."
         ) from err

@@ -1,4 +1,4 @@
-"""A solution -> for each layer of the model its devices, as the formats of one machine need them."""
+"""A solution -> the devices of each layer of the model, for formats of one machine."""
 
 from __future__ import annotations
 

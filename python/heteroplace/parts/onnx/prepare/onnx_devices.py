@@ -155,6 +155,14 @@ def _check_annotatable(
             f"onnx {onnx.__version__} cannot write devices into a model; run: pip install "
             f"'onnx>=1.18'"
         )
+    check_same_folder(model, path, output)
+
+
+def check_same_folder(
+    model: ModelProto, path: str | os.PathLike[str], output: str | os.PathLike[str]
+) -> None:
+    """Raise FrontendError if the model of `path` would lose its weights at `output`: they lie in
+    files of their own, in another folder."""
     if any(external_location(tensor) for tensor in all_tensors(model)):
         here, there = Path(path).resolve().parent, Path(output).resolve().parent
         if here != there:

@@ -1,0 +1,89 @@
+"""An ONNX model and the solution that was made of it -> the device of each node.
+
+A solution lacks nodes that were folded or fused before placing. Such a node gets the device of the
+first node that reads it, or else of the first one that it reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onnx import ModelProto
+
+from heteroplace.errors import PlanError
+from heteroplace.model.solution import Solution
+from heteroplace.parts.exports.placed_layers import placed_layers
+from heteroplace.parts.onnx.prepare.onnx_devices import load_nodes
+from heteroplace.parts.onnx.prepare.onnx_names import node_name
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Metadata of nodes that `torch.onnx.export(dynamo=True)` writes: modules from the outermost one
+in, and the name of the node in the last one."""
+
+
+def read_placed_model(path: Path, solution: Solution) -> tuple[ModelProto, list[int]]:
+    """Return a model, without weights in files of their own, and the device of each node.
+
+    Raises
+    ------
+    FrontendError
+        The model cannot be read.
+    PlanError
+        See `node_devices`.
+    """
+    model = load_nodes(path)
+    return model, node_devices(model, path, solution)
+
+
+def read_scopes(path: Path) -> dict[str, str]:
+    """Return the metadata SCOPES of the nodes of a model that have it, by the node's name.
+
+    Raises
+    ------
+    FrontendError
+        The model cannot be read.
+    """
+    return {
+        node_name(node): prop.value
+        for node in load_nodes(path).graph.node
+        for prop in node.metadata_props
+        if prop.key == SCOPES
+    }
+
+
+def node_devices(model: ModelProto, path: Path, solution: Solution) -> list[int]:
+    """Return the id of the device of each node of the model's graph, in its order.
+
+    Raises
+    ------
+    PlanError
+        No node of the model is a layer of the solution.
+    """
+    layers = placed_layers(solution)
+    nodes = model.graph.node
+    devices: list[int | None] = [
+        layers[name].devices[0] if (name := node_name(node)) in layers else None for node in nodes
+    ]
+    if not any(device is not None for device in devices):
+        raise PlanError(
+            f"{path}: none of its {len(nodes)} nodes is a layer of the plan, whose first layer is "
+            f"{next(iter(layers))!r}; give the model that was placed"
+        )
+    readers: dict[str, int] = {}
+    for index in reversed(range(len(nodes))):
+        if devices[index] is None:
+            used = (readers[name] for name in nodes[index].output if name in readers)
+            devices[index] = next(used, None)
+        device = devices[index]
+        if device is not None:
+            readers.update(dict.fromkeys(nodes[index].input, device))
+    producers: dict[str, int] = {}
+    first = next(device for device in devices if device is not None)
+    filled = []
+    for index, node in enumerate(nodes):
+        device = devices[index]
+        if device is None:
+            device = next((producers[name] for name in node.input if name in producers), first)
+        producers.update(dict.fromkeys(node.output, device))
+        filled.append(device)
+    return filled

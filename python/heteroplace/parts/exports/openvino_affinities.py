@@ -1,0 +1,53 @@
+"""A solution and its ONNX model -> the affinities of OpenVINO's device HETERO, as JSON.
+
+The map has the names that `openvino.Core.query_model` uses: an operation is called like its node.
+An unnamed node is called like its last output, and the node of an output like that output. Nodes
+that OpenVINO turns into several operations give their name to the last one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heteroplace.entries import load_entry
+from heteroplace.model.solution import Solution
+from heteroplace.parts.exports.export_format import (
+    READ_PLACED_MODEL,
+    ExportedPlacement,
+    ExportFormat,
+)
+from heteroplace.parts.exports.placed_layers import gpu_index
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+
+def write_openvino(solution: Solution, path: Path | None) -> ExportedPlacement:
+    """Return the device of each node: "CPU", or "GPU.0" and so on.
+
+    Raises
+    ------
+    FrontendError
+        The model cannot be read.
+    PlanError
+        The model is not that of the plan.
+    """
+    model, placed = load_entry(READ_PLACED_MODEL)(path, solution)
+    outputs = {value.name for value in model.graph.output}
+    affinities = {}
+    for node, device in zip(model.graph.node, placed, strict=True):
+        index = gpu_index(solution.cluster.devices[device])
+        affinities[_operation(node, outputs)] = "CPU" if index is None else f"GPU.{index}"
+    return ExportedPlacement(json.dumps(affinities, indent=1) + "\n")
+
+
+def _operation(node: NodeProto, outputs: set[str]) -> str:
+    """The name of the operation that OpenVINO makes of a node."""
+    names = [name for name in node.output if name]
+    of_model = [name for name in names if name in outputs]
+    return of_model[-1] if of_model else node.name or names[-1]
+
+
+OPENVINO = ExportFormat(write_openvino, needs_model=True)
