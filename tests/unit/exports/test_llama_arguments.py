@@ -87,7 +87,7 @@ def test_what_llama_cpp_cannot_do_is_a_warning() -> None:
     layers |= {"/model/layers.0/self_attn/q_proj/MatMul#2": "cpu"}
     _, warnings = exported(layers)
     embedding, split, unknown = warnings
-    assert embedding == "llama.cpp keeps the table of embeddings (token_embd) on the CPU"
+    assert embedding == "llama.cpp keeps the tables of its inputs (token_embd) on the CPU"
     assert split.startswith("the weights of blk.0.attn_q are on several devices")
     assert unknown.startswith("model.layers.0.adapter hold weights")
 
@@ -113,7 +113,7 @@ def test_names_of_modules_mean_the_tensors_that_the_package_gguf_says() -> None:
             *("model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"),
         ],
         arch.GPT2: [
-            *("transformer.wte", "transformer.ln_f", "transformer.h.0.ln_1"),
+            *("transformer.wte", "transformer.wpe", "transformer.ln_f", "transformer.h.0.ln_1"),
             *(f"transformer.h.0.{one}" for one in ("attn.c_attn", "attn.c_proj", "ln_2")),
             *("transformer.h.0.mlp.c_fc", "transformer.h.0.mlp.c_proj"),
         ],

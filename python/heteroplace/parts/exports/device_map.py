@@ -14,9 +14,11 @@ from pathlib import Path
 
 from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFormat
-from heteroplace.parts.exports.module_names import module_of_node, modules_in_model
+from heteroplace.parts.exports.module_names import modules_of_layers
 from heteroplace.parts.exports.placed_layers import gpu_index, placed_layers, shown_names
 
+_SMALL_RATIO = 0.01
+"""Ops with less than this part of all weights read constants, not parameters of a module."""
 Place = int | str
 """Number of a GPU, or "cpu"."""
 
@@ -38,19 +40,20 @@ def write_device_map(solution: Solution, model: Path | None = None) -> ExportedP
     model
         An ONNX model whose nodes name their modules in metadata; None: names of nodes say them.
     """
-    root = _module_tree(solution, {} if model is None else modules_in_model(model))
+    root = _module_tree(solution, model)
     places: dict[str, Place] = {}
     _add_places(root, places)
-    return ExportedPlacement(json.dumps(places, indent=1) + "\n", tuple(_warnings(root, places)))
+    return ExportedPlacement(json.dumps(places, indent=1) + "\n", tuple(_warnings(root)))
 
 
-def _module_tree(solution: Solution, modules: dict[str, str]) -> _Module:
+def _module_tree(solution: Solution, model: Path | None) -> _Module:
     devices = solution.cluster.devices
     root = _Module("")
-    for layer, placed in placed_layers(solution).items():
+    layers = placed_layers(solution)
+    modules = modules_of_layers(layers, model)
+    for layer, placed in layers.items():
         module = root
-        name = modules.get(layer) if layer in modules else module_of_node(layer)
-        for step in filter(None, (name or "").split(".")):
+        for step in filter(None, modules[layer].split(".")):
             path = f"{module.name}.{step}" if module.name else step
             module = module.children.setdefault(step, _Module(path))
         index = gpu_index(devices[placed.devices[0]])
@@ -79,7 +82,7 @@ def _add_places(module: _Module, places: dict[str, Place]) -> None:
         _add_places(child, places)
 
 
-def _warnings(root: _Module, places: dict[str, Place]) -> Iterator[str]:
+def _warnings(root: _Module) -> Iterator[str]:
     modules = list(_below(root))
     split = [each.name for each in modules if not each.children and len(each.own_bytes) > 1]
     if split:
@@ -87,12 +90,13 @@ def _warnings(root: _Module, places: dict[str, Place]) -> Iterator[str]:
             f"{shown_names(split)} run on several devices, and a module without children has one; "
             f"each goes to the device of most of its weights"
         )
+    least_bytes = _SMALL_RATIO * sum(sum(each.own_bytes.values()) for each in modules)
     bare = [
         each.name or "the model"
         for each in modules
-        if each.children and any(each.own_bytes.values()) and each.name not in places
+        if _place_of(each) is None and sum(each.own_bytes.values()) > least_bytes
     ]
-    if bare and "" not in places:
+    if bare:
         yield (
             f"{shown_names(bare)} read parameters that are in no submodule; if accelerate names "
             f"parameters without a device, add their names to the map"

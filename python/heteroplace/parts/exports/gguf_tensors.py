@@ -27,9 +27,12 @@ _TENSORS = {
 """Each tensor of a block, and the names of modules inside the block that hold it."""
 _OF_MODEL = {
     "token_embd": r"(?:.*\.)?(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in)",
+    "position_embd": r"(?:.*\.)?wpe",
     "output_norm": r"(?:.*\.)?(?:norm|ln_f|final_layernorm|final_layer_norm)",
     "output": r"(?:.*\.)?(?:lm_head|embed_out|output)",
 }
+INPUTS = ("token_embd", "position_embd")
+"""Tensors that are read before the first block."""
 EXPERTS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 """Tensors of a block that hold the weights of its experts."""
 

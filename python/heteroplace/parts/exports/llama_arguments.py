@@ -15,14 +15,16 @@ from pathlib import Path
 from heteroplace.errors import PlanError
 from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFormat
-from heteroplace.parts.exports.gguf_tensors import EXPERTS, GGUFTensor, gguf_tensor
-from heteroplace.parts.exports.module_names import module_of_node, modules_in_model
+from heteroplace.parts.exports.gguf_tensors import EXPERTS, INPUTS, GGUFTensor, gguf_tensor
+from heteroplace.parts.exports.module_names import modules_of_layers
 from heteroplace.parts.exports.placed_layers import placed_layers, shown_names
 
 _CPU = "CPU"
 _BUFFERS = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan"}
 """How llama.cpp calls the memory of a GPU of each kind, before its number."""
 _ALL_BLOCKS = "999"
+_SMALL_RATIO = 0.01
+"""Modules with less than this part of all weights hold constants of ops, not tensors of GGUF."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class _Decoder:
     split: tuple[str, ...]
     """Tensors whose weights the plan has on several devices."""
     unknown: tuple[str, ...]
-    """Modules with weights whose tensor is not known."""
+    """Modules with a notable part of the weights whose tensor is not known."""
 
 
 def write_llama(solution: Solution, model: Path | None = None) -> ExportedPlacement:
@@ -54,21 +56,22 @@ def write_llama(solution: Solution, model: Path | None = None) -> ExportedPlacem
     PlanError
         No layer has the name of a decoder's block, or a device is of a kind that llama.cpp lacks.
     """
-    decoder = _read_decoder(solution, {} if model is None else modules_in_model(model))
+    decoder = _read_decoder(solution, model)
     arguments = list(_arguments(decoder))
     return ExportedPlacement(shlex.join(arguments) + "\n", tuple(_warnings(decoder)))
 
 
-def _read_decoder(solution: Solution, modules: Mapping[str, str]) -> _Decoder:
+def _read_decoder(solution: Solution, model: Path | None) -> _Decoder:
     sizes: dict[GGUFTensor, Counter[str]] = {}
-    unknown = []
-    for layer, placed in placed_layers(solution).items():
-        module = modules.get(layer, module_of_node(layer))
+    unknown: Counter[str] = Counter()
+    layers = placed_layers(solution)
+    modules = modules_of_layers(layers, model)
+    for layer, placed in layers.items():
+        module = modules[layer]
         buffer = _buffer_of(solution, placed.devices[0])
         tensor = gguf_tensor(module)
         if tensor is None:
-            if placed.weight_bytes and module not in unknown:
-                unknown.append(module)
+            unknown[module] += placed.weight_bytes
         else:
             own = sizes.setdefault(tensor, Counter())
             own[buffer] += placed.weight_bytes
@@ -81,6 +84,7 @@ def _read_decoder(solution: Solution, modules: Mapping[str, str]) -> _Decoder:
             f"{numbers or 'none'}. Export the model with the names of its modules, or give "
             f"--model if its nodes name them in metadata"
         )
+    least_bytes = _SMALL_RATIO * (unknown.total() + sum(own.total() for own in sizes.values()))
     buffers = {tensor: own.most_common(1)[0][0] for tensor, own in sizes.items()}
     blocks: list[dict[str, str]] = [{} for _ in numbers]
     block_bytes: list[Counter[str]] = [Counter() for _ in numbers]
@@ -93,7 +97,7 @@ def _read_decoder(solution: Solution, modules: Mapping[str, str]) -> _Decoder:
         {tensor.name: buffer for tensor, buffer in buffers.items() if tensor.block is None},
         tuple(block_bytes),
         tuple(str(tensor) for tensor, own in sizes.items() if len(own) > 1),
-        tuple(unknown),
+        tuple(name for name, size in unknown.items() if size > least_bytes),
     )
 
 
@@ -159,7 +163,7 @@ def _cpu_expert_blocks(decoder: _Decoder) -> int | None:
         for names, block in zip(on_cpu[:count], first, strict=True)
     )
     is_output_on_cpu = any(
-        buffer == _CPU for name, buffer in decoder.outside.items() if name != "token_embd"
+        buffer == _CPU for name, buffer in decoder.outside.items() if name not in INPUTS
     )
     return count if count and is_shape and not is_output_on_cpu else None
 
@@ -178,15 +182,16 @@ def _overrides(decoder: _Decoder, homes: Sequence[str], last_gpu: str) -> Iterat
         yield from ("-ot", rf"blk\.({'|'.join(map(str, numbers))})\.{tensors}={buffer}")
     of_output: dict[str, list[str]] = {}
     for name, buffer in decoder.outside.items():
-        if name != "token_embd" and buffer != last_gpu:
+        if name not in INPUTS and buffer != last_gpu:
             of_output.setdefault(buffer, []).append(name)
     for buffer, names_of_output in of_output.items():
         yield from ("-ot", rf"^({'|'.join(sorted(names_of_output))})\.={buffer}")
 
 
 def _warnings(decoder: _Decoder) -> Iterator[str]:
-    if decoder.outside.get("token_embd", _CPU) != _CPU:
-        yield "llama.cpp keeps the table of embeddings (token_embd) on the CPU"
+    inputs = [name for name in INPUTS if decoder.outside.get(name, _CPU) != _CPU]
+    if inputs:
+        yield f"llama.cpp keeps the tables of its inputs ({', '.join(inputs)}) on the CPU"
     if decoder.split:
         yield (
             f"the weights of {shown_names(list(decoder.split))} are on several devices, and each "
