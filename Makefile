@@ -121,7 +121,7 @@ $(VENV)/.stamp-saga: $(VENV)/.stamp-packages
 $(VENV)/.stamp-peers: $(VENV)/.stamp-saga
 	$(BIN)/python -c "$$REQUIREMENTS" bench gpu gurobi torch > $(VENV)/requirements-peers.txt
 	$(PIP) install -r $(VENV)/requirements-peers.txt torchvision transformers accelerate \
-	  onnxruntime-ep-openvino
+	  onnxruntime-ep-openvino iree-base-compiler iree-base-runtime
 	rm -f $(VENV)/.stamp-gpu # PyTorch's cuDNN, for another CUDA, lies in the same folder
 	touch $@
 

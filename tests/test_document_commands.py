@@ -78,6 +78,9 @@ NOT_RUN = {
     '"shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}\'': _SERVES,
     "curl -s localhost:8000/metrics": _SERVES,
     "heteroplace tune model.onnx --cluster local --budget 10m": _TUNES,
+    "heteroplace export solution.json --model model.onnx --to iree -o placed.mlir": (
+        "needs IREE's compiler; tests/relay/test_exported_models.py runs it"
+    ),
     "heteroplace probe --gpu-parts 2": _GPU,
     "heteroplace probe --cores 1-3 -o cluster.json": "needs four cores; see tests/unit/cli",
     "python -m heteroplace.relay.source_child < module.json": "is a child process of ours",

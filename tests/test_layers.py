@@ -105,6 +105,7 @@ LATE_IMPORTS = {
     "attr",
     "google",
     "highspy",
+    "iree",
     "gurobipy",
     "jsonschema",
     "MNN",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import onnxruntime
 import pytest
 
 import heteroplace
-from heteroplace.errors import FrontendError, HeteroPlaceError, PlanError
+from heteroplace.errors import FrontendError, HeteroPlaceError, MissingPackageError, PlanError
 from heteroplace.model.solution import Solution
 from tests.placed_layers import chain_solution
 from tests.programs import run_python
@@ -187,3 +190,60 @@ def test_onnxruntime_assigns_nodes_to_two_providers(
     providers = {"gpu0": "OpenVINOExecutionProvider", "cpu": "CPUExecutionProvider"}
     expected = [[name, providers[layers[name]]] for name in names]
     assert json.loads(run_python(_TWO_PROVIDERS).splitlines()[-1]) == expected
+
+
+_MLIR = """\
+// iree-compile --iree-input-type=onnx --iree-hal-target-device=device_0=local[0] \
+--iree-hal-target-device=device_1=cuda[0] --iree-hal-local-target-device-backends=llvm-cpu \
+--iree-llvmcpu-target-cpu=host
+// device_0 is cpu
+// device_1 is gpu0
+"""
+
+
+@pytest.mark.slow
+def test_iree_compiles_and_runs_for_two_devices(solution: Solution, model_file: Path) -> None:
+    """There is no GPU here, so a second CPU device of IREE stands for it."""
+    pytest.importorskip("iree.compiler", exc_type=ImportError)
+    runtime = pytest.importorskip("iree.runtime", exc_type=ImportError)
+    text = heteroplace.export(solution, "iree", model=model_file)
+    assert text.startswith(_MLIR)
+    moves = re.findall(
+        r"flow\.tensor\.transfer %\w+ : (\S+) to #hal\.device\.promise<@(\w+)>", text
+    )
+    assert moves == [("tensor<1x3x8x8xf32>", "device_1"), ("tensor<1x4x8x8xf32>", "device_0")]
+    Path("placed.mlir").write_text(text.replace("cuda[0]", "local[1]"))
+    options = shlex.split(Path("placed.mlir").read_text().partition("\n")[0])[2:]
+    compiled = compile_by_iree("placed.mlir", *options)
+    assert "@device_1" in compile_by_iree("placed.mlir", "--compile-to=stream", *options).decode()
+    driver = runtime.get_driver("local-task")
+    devices = [driver.create_default_device() for _ in range(2)]
+    config = runtime.Config(device=devices[0])
+    modules = [
+        runtime.create_hal_module(config.vm_instance, devices=devices),
+        runtime.VmModule.copy_buffer(config.vm_instance, compiled),
+    ]
+    context = runtime.SystemContext(vm_modules=modules, config=config)
+    inputs = random_inputs(tiny_cnn())
+    output = context.modules.module["test"](*inputs.values()).to_host()
+    (expected,) = run_onnxruntime(tiny_cnn(), inputs)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+
+
+def compile_by_iree(*words: str) -> bytes:
+    """What `iree-compile` writes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "iree.compiler.tools.scripts.iree_compile", *words, "-o", "-"],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def test_iree_is_named_where_it_is_missing(
+    solution: Solution, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "iree.compiler.dialects.flow", None)
+    with pytest.raises(MissingPackageError, match="pip install iree-base-compiler"):
+        heteroplace.export(solution, "iree", model=model_file)
