@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,3 +130,55 @@ def test_names_of_modules_mean_the_tensors_that_the_package_gguf_says() -> None:
             tensor = gguf_tensor(module)
             assert tensor is not None, module
             assert str(tensor) == names.get_name(module), module
+
+
+@pytest.mark.slow
+def test_llama_cpp_moves_the_tensors_of_the_plan(tmp_path: Path) -> None:
+    """The package has no parser of `-ot`, but its library takes the same patterns."""
+    llama_cpp = pytest.importorskip("llama_cpp", exc_type=ImportError)
+    pytest.importorskip("gguf", exc_type=ImportError)
+    from zoo.tiny_llama import LAYERS, TinyLlama
+
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(TinyLlama.random(head="Q8_0").content())
+    layers = decoder(lambda block, part: "cpu" if block == 1 or "up" in part else "gpu0")
+    layers = {
+        name: at
+        for name, at in layers.items()
+        if name.count("layers") == 0 or (int(name.split(".")[1][0]) < LAYERS)
+    } | {"/lm_head/MatMul": "cpu"}
+    words = shlex.split(exported(layers)[0])
+    patterns = [word.removesuffix("=CPU") for word in words if word.endswith("=CPU")]
+    assert len(patterns) == 3
+    expected = {"blk.0.ffn_up.weight", "output.weight"}
+    loaded = {line.split()[1] for line in override_log(llama_cpp, path, patterns)}
+    of_last = {name for name in loaded if name.startswith("blk.1.")}
+    assert len(of_last) == 9
+    assert loaded == expected | of_last
+
+
+def override_log(llama_cpp: Any, path: Path, patterns: list[str]) -> list[str]:
+    """What llama.cpp says of tensors that patterns move to the memory of the CPU."""
+    folder = Path(llama_cpp.__file__).parent / "lib"
+    buffer_of_cpu = ctypes.CDLL(str(folder / "libggml-base.so")).ggml_backend_cpu_buffer_type
+    buffer_of_cpu.restype = ctypes.c_void_p
+    pairs = [(pattern.encode(), buffer_of_cpu()) for pattern in patterns]
+    overrides = (_Override * (len(pairs) + 1))(*pairs, (None, None))
+    lines: list[str] = []
+    log = llama_cpp.llama_log_callback(lambda level, text, data: lines.append(text.decode()))
+    llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
+    llama_cpp.llama_backend_init()
+    options = llama_cpp.llama_model_default_params()
+    field = dict(options._fields_)["tensor_buft_overrides"]
+    options.tensor_buft_overrides = ctypes.cast(overrides, field)
+    model = llama_cpp.llama_model_load_from_file(str(path).encode(), options)
+    assert model
+    llama_cpp.llama_model_free(model)
+    llama_cpp.llama_log_set(ctypes.cast(None, llama_cpp.llama_log_callback), ctypes.c_void_p(0))
+    return [line for line in lines if "buffer type overridden to CPU" in line]
+
+
+class _Override(ctypes.Structure):
+    """A pattern of names of tensors, and the memory that they go to."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer", ctypes.c_void_p))

@@ -25,6 +25,7 @@ from heteroplace.parts.exports.export_format import (
 
 _TARGETS = {"cpu": "local", "cuda": "cuda", "rocm": "hip", "vulkan": "vulkan"}
 """How IREE calls devices of each kind."""
+_STANDARD, _OPSET = ("", "ai.onnx"), 17
 _NODE = re.compile(r'loc\("node_(\d+)"\)')
 _TENSOR = re.compile(r"!torch\.vtensor<\[([\d,?]*)\],(\w+)>")
 
@@ -45,10 +46,7 @@ def write_iree(solution: Solution, path: Path | None) -> ExportedPlacement:
     _, placed = load_entry(READ_PLACED_MODEL)(path, solution)
     used = sorted(set(placed))
     header = _header([solution.cluster.devices[index] for index in used])
-    model = load_entry("onnx:load")(str(path))
-    model = load_entry("onnx.shape_inference:infer_shapes")(model, data_prop=True)
-    for index, node in enumerate(model.graph.node):
-        node.name = f"node_{index}"  # which becomes the location of its operation
+    model = _typed_model(path)
     try:
         info = importer.ModelInfo(model)
         module = info.create_module().operation
@@ -64,6 +62,26 @@ def write_iree(solution: Solution, path: Path | None) -> ExportedPlacement:
         )
     module.verify()
     return ExportedPlacement(f"{header}{module.get_asm()}")
+
+
+def _typed_model(path: Path | None) -> Any:
+    """The model with the types of all values; a node's name, its location in IREE, is its number.
+
+    IREE reads few operators of older opsets. Nodes that replace one of them have no number.
+    """
+    model = load_entry("onnx:load")(str(path))
+    for index, node in enumerate(model.graph.node):
+        node.name = f"node_{index}"
+    opset = next((each.version for each in model.opset_import if each.domain in _STANDARD), 0)
+    if opset < _OPSET:
+        try:
+            model = load_entry("onnx.version_converter:convert_version")(model, _OPSET)
+        except RuntimeError as err:
+            raise FrontendError(
+                f"{path}: IREE needs opset {_OPSET}, and onnx cannot convert the model from "
+                f"{opset} ({err}); export it with opset {_OPSET}"
+            ) from err
+    return load_entry("onnx.shape_inference:infer_shapes")(model, data_prop=True)
 
 
 def _load_iree() -> tuple[Any, Any]:
