@@ -16,19 +16,21 @@ from tests.instances import given_costs
 def chain_solution(
     layers: Mapping[str, str],
     weight_bytes: Mapping[str, int] | None = None,
-    cluster_name: str = "cpu-two-gpus",
+    *,
+    is_pinned: bool = True,
 ) -> Solution:
     """A chain of tasks, of which each holds one layer, and runs on its device.
 
-    A layer ends in "#2" where it is the second task of the layer before that sign.
+    A layer ends in "#2" where it is the second task of the layer before that sign. `is_pinned`: no
+    other device is allowed; otherwise a solver chooses one.
     """
-    cluster = load_cluster(cluster_name)
+    cluster = load_cluster("cpu-two-gpus")
     builder = TaskGraphBuilder("chain")
     for number, (layer, device) in enumerate(layers.items()):
         name, size = f"t{number}", (weight_bytes or {}).get(layer, 0)
         task = Task(name, "op", (f"{layer.partition('#')[0]}:op",), weight_bytes=size)
         reads = [f"t{number - 1}.0"] if number else []
-        builder.add_task(replace(task, devices=(device,)), reads)
+        builder.add_task(replace(task, devices=(device,) if is_pinned else None), reads)
         builder.add_tensor(name, num_bytes=4)
     graph = builder.finalize([f"t{len(layers) - 1}.0"])
     times = {task.name: (10,) * len(cluster.devices) for task in graph.tasks}

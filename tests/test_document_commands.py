@@ -132,7 +132,13 @@ def _write_decoder_plan(_: Path) -> None:
     chain_solution(places).save("decoder.json")
 
 
+def _write_map(_: Path) -> None:
+    """A device map with all of the model on the CPU."""
+    Path("map.json").write_text('{"": "cpu"}')
+
+
 BEFORE: dict[str, Before] = {
+    "heteroplace import map.json --from device-map --plan solution.json -o theirs.json": _write_map,
     "heteroplace export decoder.json --to llama -o llama.args": _write_decoder_plan,
     "heteroplace probe -o cluster.json": lambda _: Path("cluster.json").unlink(missing_ok=True),
     "heteroplace place --graph graph.json --cluster cluster.json --costs costs.json": _given(
