@@ -152,7 +152,7 @@ def check_random_plans(name: str, seeds: Sequence[int], num_items: int | None = 
         check_same(executable, inputs, expected)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(4)
 @pytest.mark.parametrize(("name", "items"), [("perceptron", 4), ("conv net", 3), ("lstm", 2)])
 def test_a_random_plan_equals_the_items_alone(name: str, items: int) -> None:
     check_random_plans(name, [sorted(NETWORKS).index(name)], items)

@@ -47,7 +47,7 @@ def deep_network() -> tvm.IRModule:
     return module([x], value)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(6)
 @pytest.mark.parametrize(
     "options",
     [

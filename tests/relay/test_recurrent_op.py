@@ -103,7 +103,7 @@ def check(model: onnx.ModelProto, tolerance: float, *all_inputs: Any) -> None:
                 np.testing.assert_allclose(mine, reference, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.costly(2)
+@pytest.mark.costly(27)
 @pytest.mark.parametrize(("sizes", "direction"), LAYERS, ids=str)
 @pytest.mark.parametrize("kind", GATES)
 def test_both_forms_have_the_numbers_of_onnxruntime(

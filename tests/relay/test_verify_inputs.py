@@ -226,7 +226,7 @@ def broken() -> tuple[tvm.IRModule, Mapping[str, Any]]:
 NEGATIVE = {"x": np.full((2, 4), -60, np.float32)}
 
 
-@pytest.mark.costly
+@pytest.mark.costly(8)
 def test_a_fault_that_only_the_inputs_show_is_an_error() -> None:
     mod, params = broken()
     options: dict[str, Any] = {"costs": random_costs, "solver": "heft"}

@@ -8,7 +8,7 @@ from benchmarks.exact import command as exact
 from benchmarks.exact.symmetry import symmetry_rows
 
 
-@pytest.mark.costly
+@pytest.mark.costly(12)
 def test_all_orders_have_the_same_optimum() -> None:
     said: list[str] = []
     rows = list(symmetry_rows(said.append, tasks=3, seeds=2))

@@ -66,7 +66,7 @@ def solved(problem: Problem, items: int, rules: BatchRules) -> tuple[int | None,
     return end.value_ns, end.is_infeasible
 
 
-@pytest.mark.costly
+@pytest.mark.costly(20)
 @exact_cases(200)
 @given(seed=st.integers(0, 10**6), items=st.integers(1, 2), rounds=st.integers(1, 2))
 def test_first_uses_keep_the_optimum(seed: int, items: int, rounds: int) -> None:

@@ -100,7 +100,7 @@ def check_instance(seed: int, is_chain: bool, solver: str) -> tuple[bool, bool]:
     return over_first, all(other is not None and optimum < other for other in throughout)
 
 
-@pytest.mark.costly
+@pytest.mark.costly(7)
 def test_layouts_chosen_with_the_place_are_the_best_of_all_choices() -> None:
     won = [check_instance(seed, False, "cpsat") for seed in range(NUM_INSTANCES)]
     assert any(over_first for over_first, _ in won)
