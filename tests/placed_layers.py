@@ -18,13 +18,18 @@ def chain_solution(
     weight_bytes: Mapping[str, int] | None = None,
     *,
     is_pinned: bool = True,
+    has_two_cpus: bool = False,
 ) -> Solution:
     """A chain of tasks, of which each holds one layer, and runs on its device.
 
     A layer ends in "#2" where it is the second task of the layer before that sign. `is_pinned`: no
-    other device is allowed; otherwise a solver chooses one.
+    other device is allowed; otherwise a solver chooses one. `has_two_cpus`: a device "cpu.1" is
+    added to those of the cluster cpu-two-gpus.
     """
     cluster = load_cluster("cpu-two-gpus")
+    if has_two_cpus:
+        second = replace(cluster.devices[0], name="cpu.1")
+        cluster = replace(cluster, devices=(*cluster.devices, second))
     builder = TaskGraphBuilder("chain")
     for number, (layer, device) in enumerate(layers.items()):
         name, size = f"t{number}", (weight_bytes or {}).get(layer, 0)

@@ -130,6 +130,21 @@ def test_openvino_has_the_names_of_operations(solution: Solution, model_file: Pa
     assert json.loads(text) == {"n_c": "GPU.0", "n_r": "CPU", "n_flat": "CPU", "y": "CPU"}
 
 
+def test_devices_that_a_program_lacks_are_warnings(
+    model_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    layers = {"n_c": "gpu0", "n_c#2": "cpu", "n_flat": "cpu.1", "n_y": "cpu"}
+    split = "layers on several devices go to the device of most of their weights: n_c"
+    cpus = "cpu, cpu.1 become one device"
+    solution = chain_solution(layers, {"n_c": 8}, has_two_cpus=True)
+    heteroplace.export(solution, "onnxruntime", "placed.onnx", model=model_file)
+    assert caplog.messages == [f"onnxruntime: {cpus}, cpu", f"onnxruntime: {split}"]
+    caplog.clear()
+    heteroplace.export(solution, "openvino", model=model_file)
+    nvidia = "OpenVINO's GPU.0 and so on are GPUs of Intel; the plan has NVIDIA's gpu0"
+    assert caplog.messages == [f"openvino: {each}" for each in (f"{cpus}, CPU", split, nvidia)]
+
+
 @pytest.mark.slow
 def test_openvino_runs_parts_on_two_devices(solution: Solution, model_file: Path) -> None:
     """There is no GPU here, so a second CPU plugin stands for it."""

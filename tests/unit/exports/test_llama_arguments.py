@@ -6,12 +6,14 @@ import ctypes
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heteroplace.errors import PlanError
+from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.gguf_tensors import gguf_tensor
 from heteroplace.parts.exports.llama_arguments import write_llama
 from tests.placed_layers import chain_solution
@@ -182,3 +184,21 @@ class _Override(ctypes.Structure):
     """A pattern of names of tensors, and the memory that they go to."""
 
     _fields_ = (("pattern", ctypes.c_char_p), ("buffer", ctypes.c_void_p))
+
+
+def other_gpus(**changes: dict[str, Any]) -> Solution:
+    """A decoder, half of it on each of two GPUs, which are then others."""
+    layers = decoder(lambda block, _: f"gpu{block // 2}", head="gpu1")
+    solution = chain_solution(layers, dict.fromkeys(layers, 100))
+    devices = [replace(each, **changes.get(each.name, {})) for each in solution.cluster.devices]
+    return replace(solution, cluster=replace(solution.cluster, devices=tuple(devices)))
+
+
+def test_gpus_are_in_the_order_of_their_numbers() -> None:
+    solution = other_gpus(gpu0={"index": 2}, gpu1={"index": 10})
+    assert write_llama(solution).text == "-ngl 999 -ts 0,0,2,0,0,0,0,0,0,0,3\n"
+
+
+def test_gpus_of_two_kinds_are_refused() -> None:
+    with pytest.raises(PlanError, match="GPUs of the kinds CUDA and Vulkan"):
+        write_llama(other_gpus(gpu1={"kind": "vulkan"}))

@@ -22,6 +22,7 @@ from heteroplace.parts.exports.export_format import (
     ExportedPlacement,
     ExportFormat,
 )
+from heteroplace.parts.exports.placed_layers import lost_devices
 
 _TARGETS = {"cpu": "local", "cuda": "cuda", "rocm": "hip", "vulkan": "vulkan"}
 """How IREE calls devices of each kind."""
@@ -61,7 +62,8 @@ def write_iree(solution: Solution, path: Path | None) -> ExportedPlacement:
             function.regions[0].blocks[0]
         )
     module.verify()
-    return ExportedPlacement(f"{header}{module.get_asm()}")
+    warnings = lost_devices(solution, lambda device: device.name)
+    return ExportedPlacement(f"{header}{module.get_asm()}", warnings)
 
 
 def _typed_model(path: Path | None) -> Any:

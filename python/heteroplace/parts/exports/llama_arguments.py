@@ -22,7 +22,7 @@ from heteroplace.parts.exports.placed_layers import placed_layers, shown_names
 _CPU = "CPU"
 _BUFFERS = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan"}
 """How llama.cpp calls the memory of a GPU of each kind, before its number."""
-_ALL_BLOCKS = "999"
+_ALL_BLOCKS, _DIGITS = "999", "0123456789"
 _SMALL_RATIO = 0.01
 """Modules with less than this part of all weights hold constants of ops, not tensors of GGUF."""
 
@@ -115,10 +115,17 @@ def _buffer_of(solution: Solution, index: int) -> str:
 
 def _arguments(decoder: _Decoder) -> Iterator[str]:
     buffers = [buffer for block in decoder.blocks for buffer in block.values()]
-    gpus = sorted({buffer for buffer in (*buffers, *decoder.outside.values()) if buffer != _CPU})
-    if not gpus:
+    used = {buffer for buffer in (*buffers, *decoder.outside.values()) if buffer != _CPU}
+    if not used:
         yield from ("-ngl", "0")
         return
+    gpus = sorted(used, key=_number)
+    kinds = sorted({gpu.rstrip(_DIGITS) for gpu in gpus})
+    if len(kinds) > 1:
+        raise PlanError(
+            f"the plan uses GPUs of the kinds {' and '.join(kinds)}, and this format is for one; "
+            f"place the model with --exclude for the devices of all others"
+        )
     yield from ("-ngl", _ALL_BLOCKS)
     homes = _homes(decoder, gpus)
     shares = _shares(homes, gpus)
@@ -127,7 +134,7 @@ def _arguments(decoder: _Decoder) -> Iterator[str]:
     elif _cpu_expert_blocks(decoder) is not None:
         yield from ("--n-cpu-moe", str(_cpu_expert_blocks(decoder)))
         return
-    if homes != sorted(homes):  # `-ts` cannot say it
+    if homes != sorted(homes, key=_number):  # `-ts` cannot say it
         homes = [""] * len(homes)
     yield from _overrides(decoder, homes, gpus[-1])
 
@@ -145,9 +152,12 @@ def _homes(decoder: _Decoder, gpus: Sequence[str]) -> list[str]:
 def _shares(homes: Sequence[str], gpus: Sequence[str]) -> list[int]:
     """How many blocks each GPU has, from number 0 on; the output counts as one of the last GPU."""
     counts = Counter({**Counter(homes), gpus[-1]: homes.count(gpus[-1]) + 1})
-    kind = gpus[0].rstrip("0123456789")
-    last = max(int(gpu.removeprefix(kind)) for gpu in gpus)
-    return [counts[f"{kind}{number}"] for number in range(last + 1)]
+    kind = gpus[0].rstrip(_DIGITS)
+    return [counts[f"{kind}{number}"] for number in range(_number(gpus[-1]) + 1)]
+
+
+def _number(gpu: str) -> int:
+    return int(gpu.removeprefix(gpu.rstrip(_DIGITS)))
 
 
 def _cpu_expert_blocks(decoder: _Decoder) -> int | None:

@@ -22,6 +22,7 @@ from heteroplace.parts.exports.export_format import (
     ExportedPlacement,
     ExportFormat,
 )
+from heteroplace.parts.exports.placed_layers import lost_devices
 
 _ANNOTATION = "layer_ann"
 _SETTING = "session.layer_assignment_settings"
@@ -52,7 +53,8 @@ def write_onnxruntime(solution: Solution, path: Path | None) -> ExportedPlacemen
         node.metadata_props.add(key=_ANNOTATION, value=_annotation(used[device]))
     model.ir_version = max(model.ir_version, _IR_VERSION)
     text = json.dumps(_settings(used), indent=1) + "\n"
-    return ExportedPlacement(text, model=model.SerializeToString())
+    warnings = lost_devices(solution, lambda device: device.kind)
+    return ExportedPlacement(text, warnings, model.SerializeToString())
 
 
 def _check_devices(used: Mapping[int, Device]) -> None:

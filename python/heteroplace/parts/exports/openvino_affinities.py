@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heteroplace.entries import load_entry
+from heteroplace.model.cluster import Device
 from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.export_format import (
     READ_PLACED_MODEL,
     ExportedPlacement,
     ExportFormat,
 )
-from heteroplace.parts.exports.placed_layers import gpu_index
+from heteroplace.parts.exports.placed_layers import gpu_index, lost_devices, shown_names
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -38,9 +39,21 @@ def write_openvino(solution: Solution, path: Path | None) -> ExportedPlacement:
     outputs = {value.name for value in model.graph.output}
     affinities = {}
     for node, device in zip(model.graph.node, placed, strict=True):
-        index = gpu_index(solution.cluster.devices[device])
-        affinities[_operation(node, outputs)] = "CPU" if index is None else f"GPU.{index}"
-    return ExportedPlacement(json.dumps(affinities, indent=1) + "\n")
+        affinities[_operation(node, outputs)] = _affinity(solution.cluster.devices[device])
+    warnings = list(lost_devices(solution, _affinity))
+    nvidia = {device for device in placed if solution.cluster.devices[device].kind == "cuda"}
+    if nvidia:
+        names = [solution.cluster.devices[device].name for device in sorted(nvidia)]
+        warnings.append(
+            f"OpenVINO's GPU.0 and so on are GPUs of Intel; the plan has NVIDIA's "
+            f"{shown_names(names)}"
+        )
+    return ExportedPlacement(json.dumps(affinities, indent=1) + "\n", tuple(warnings))
+
+
+def _affinity(device: Device) -> str:
+    index = gpu_index(device)
+    return "CPU" if index is None else f"GPU.{index}"
 
 
 def _operation(node: NodeProto, outputs: set[str]) -> str:

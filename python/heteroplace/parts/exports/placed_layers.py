@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from heteroplace.errors import PlanError
@@ -66,6 +66,36 @@ def gpu_index(device: Device) -> int | None:
 def used_devices(layers: Mapping[str, PlacedLayer]) -> list[int]:
     """Return the ids of the devices that any layer runs on, ascending."""
     return sorted({device for layer in layers.values() for device in layer.devices})
+
+
+def lost_devices(solution: Solution, word_of: Callable[[Device], str]) -> tuple[str, ...]:
+    """Return warnings about devices that a program with one device for each node cannot tell apart.
+
+    Parameters
+    ----------
+    word_of
+        What the program calls a device.
+    """
+    devices = solution.cluster.devices
+    names: dict[str, dict[str, None]] = {}
+    split = []
+    for layer, placed in placed_layers(solution).items():
+        words = {word_of(devices[index]) for index in placed.devices}
+        for index in placed.devices:
+            names.setdefault(word_of(devices[index]), {})[devices[index].name] = None
+        if len(words) > 1:
+            split.append(layer)
+    warnings = [
+        f"{shown_names(list(own))} become one device, {word}"
+        for word, own in names.items()
+        if len(own) > 1
+    ]
+    if split:
+        warnings.append(
+            f"layers on several devices go to the device of most of their weights: "
+            f"{shown_names(split)}"
+        )
+    return tuple(warnings)
 
 
 def shown_names(names: list[str]) -> str:

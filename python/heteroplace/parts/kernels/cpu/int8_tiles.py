@@ -146,8 +146,8 @@ class Int8Tile(NamedTuple):
 
     def _call(self, ins: Any, outs: Any) -> tir.Stmt:
         by_name = {str(each.name): each.access_ptr("r") for each in ins}
-        order = ("numbers", "steps", "row_corrections")
-        order += ("words", "scales", "shifts", "column_corrections", AHEAD)
+        of_rows = ("numbers", "steps", "row_corrections")
+        order = (*of_rows, "words", "scales", "shifts", "column_corrections", AHEAD)
         pointers = [by_name[each] for each in order if each in by_name]
         ib = tir.ir_builder.create()
         ib.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", tir.StringImm(self.text()))
@@ -207,8 +207,8 @@ class Int8Tile(NamedTuple):
         vectors, words = self.width // LANES, self.block // BYTES
         places = [(row, vector) for row in range(self.rows) for vector in range(vectors)]
         weights = [f"%zmm{2 * len(places) + vector}" for vector in range(vectors)]
-        begun, *free = range(2 * len(places) + vectors, _REGISTERS)
-        begun = f"%zmm{begun}"
+        first, *free = range(2 * len(places) + vectors, _REGISTERS)
+        begun = f"%zmm{first}"
 
         def sums(row: int, vector: int) -> str:
             return f"%zmm{row * vectors + vector}"
@@ -248,10 +248,10 @@ class Int8Tile(NamedTuple):
             lines += loads("words", word)
             lines += each_row("numbers", ("vpdpbusd {0},{1},{2}",), BYTES * word)
         lines += loads("scales")
-        converted = ("vcvtdq2ps {2},{2}", "vmulps {1},{2},{2}")
+        scaled = ["vcvtdq2ps {2},{2}", "vmulps {1},{2},{2}"]
         if self.has_shifts:
-            converted = (f"vfmadd213ps {{4}}({at['shifts']}),{{1}},{{2}}",)
-        lines += each_row("steps", (*converted, "vfmadd231ps {0},{2},{3}"))
+            scaled = [f"vfmadd213ps {{4}}({at['shifts']}),{{1}},{{2}}"]
+        lines += each_row("steps", (*scaled, "vfmadd231ps {0},{2},{3}"))
         steps = {"numbers": self.block, "steps": 4, "row": 4, "words": 64 * vectors * words}
         lines += [f"add $${steps.get(name, 64 * vectors)},{at[name]}" for name in pointers]
         lines += [f"dec {blocks}", "jnz 1b"]
