@@ -47,7 +47,7 @@ def deep_network() -> tvm.IRModule:
     return module([x], value)
 
 
-@pytest.mark.costly(6)
+@pytest.mark.costly(5)
 @pytest.mark.parametrize(
     "options",
     [

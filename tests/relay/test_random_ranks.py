@@ -135,7 +135,7 @@ def check_batch(seed: str, num_programs: int, num_plans: int) -> None:
             check_part(Random(f"{seed} {number} {plan}"), part, code)
 
 
-@pytest.mark.costly(7)
+@pytest.mark.costly(5)
 def test_ranks_equal_one_process_to_the_bit(pytestconfig: pytest.Config) -> None:
     check_batch(f"ranks of commit {pytestconfig.getoption('hypothesis_seed')}", FEW, NUM_PLANS)
 

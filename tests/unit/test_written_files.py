@@ -41,7 +41,8 @@ def command_line(parser: argparse.ArgumentParser, given: dict[str, str]) -> list
         if action.dest in given:
             words += words_of(action, given[action.dest])
         elif action.required and not isinstance(action, argparse._HelpAction):
-            words += words_of(action, f"other-{action.dest}")
+            allowed = [str(each) for each in action.choices or ()]
+            words += words_of(action, allowed[0] if allowed else f"other-{action.dest}")
     return words
 
 

@@ -8,6 +8,14 @@ from benchmarks.exact import command as exact
 from benchmarks.exact.symmetry import symmetry_rows
 
 
+def test_symmetry_saves_work_on_two_nodes() -> None:
+    rows = symmetry_rows(lambda _: None)
+    every, symmetric = next(rows), next(rows)
+    assert (every["order"], symmetric["order"]) == ("none", "symmetry")
+    assert every["value_ns"] == symmetric["value_ns"]
+    assert int(str(every["work"])) >= 4 * int(str(symmetric["work"]))
+
+
 @pytest.mark.costly(12)
 def test_all_orders_have_the_same_optimum() -> None:
     said: list[str] = []
