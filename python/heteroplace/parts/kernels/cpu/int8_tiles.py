@@ -20,17 +20,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple
 
+import numpy as np
 from tvm import te, tir
 
+from heteroplace.parts.kernels.cpu.tile_assembly import LINE_BYTES
+from heteroplace.relay.tasks.folded_steps import ROUNDING_SHIFT
 from heteroplace.relay.vnni import BYTES, LANES
 
 _SUMS, _REGISTERS = 12, 32
 """Vectors of sums of a tile: with as many totals they leave registers for weights and numbers."""
-SHIFT, SHIFT_BITS = 3.0 * 2**22, 0x4B400000
-"""A float, and the whole number of its bits. Sums must be below 2^22; those of 32 products of bytes
-with their corrections are below 2^21."""
-LINE_BYTES = 64
-"""Of memory, that is prefetched at once."""
+SHIFT_BITS = int(np.float32(ROUNDING_SHIFT).view(np.int32))
+"""Those of the float 3 * 2^22. Sums must be below 2^22; those of 32 products of bytes with their
+corrections are below 2^21."""
 AHEAD = "ahead"
 """Name of the addresses to prefetch from."""
 ADDRESS = "heteroplace_address"

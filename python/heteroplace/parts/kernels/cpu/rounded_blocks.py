@@ -3,14 +3,14 @@
     step = largest magnitude / 127       number = round(float * 127 / largest magnitude)
 
 The largest magnitudes of 16 blocks are made at once, and so are their steps and sums: each block
-has a lane. Vectors are added in pairs, until each block has one lane.
+has a lane. Pairs of vectors become one, until each block has one lane.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from heteroplace.relay.vnni import BYTES, LANES
+from heteroplace.relay.vnni import BYTES, INSTRUCTION, LANES
 
 _LARGEST = 127.0
 _TINY = 0x04000000
@@ -22,7 +22,7 @@ _CONVERT, _NARROW, _NARROWER, _MULTIPLY = (
     "@llvm.x86.avx512.mask.cvtps2dq.512",
     "@llvm.x86.avx512.packssdw.512",
     "@llvm.x86.avx512.packsswb.512",
-    "@llvm.x86.avx512.vpdpbusd.512",
+    f"@{INSTRUCTION}",
 )
 _DECLARATIONS = (
     f"declare {_INTEGERS} {_CONVERT}({_FLOATS}, {_INTEGERS}, i16, i32)",

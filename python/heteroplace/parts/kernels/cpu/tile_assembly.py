@@ -31,7 +31,8 @@ _PAGES, _FEW_TILES = 4, 4
 processor prefetches the rest of each page by itself. Of 2, 3, 4 and 6 pages, 4 were best or as good
 for 1 to 4 tiles (Intel Xeon, family 6, model 167). More tiles compute for longer than memory takes,
 so they prefetch from one page."""
-_LINE_BYTES = 64
+LINE_BYTES = 64
+"""Of memory, that are prefetched at once."""
 LOADS = {
     "float32": (4, "float", ("vmovups {0},{1}",)),
     "float16": (2, "half", ("vcvtph2ps {0},{1}",)),
@@ -184,10 +185,10 @@ def _instructions(tile: RegisterTile, prefetching: Prefetching) -> list[str]:
         if tile.widens:
             lines.append(f"vmovups {held(sums + vector)},{vector_bytes * vector}({right})")
     place_bytes = vectors * lanes * loaded_bytes
-    for offset in range(0, place_bytes, _LINE_BYTES):
+    for offset in range(0, place_bytes, LINE_BYTES):
         lines.append(f"prefetcht0 {_AHEAD * place_bytes + offset}({loaded})")
     for page in range(prefetching.pages):
-        for offset in range(0, prefetching.bytes_, _LINE_BYTES):
+        for offset in range(0, prefetching.bytes_, LINE_BYTES):
             lines.append(f"prefetcht1 {page * prefetching.between_pages + offset}({prefetched})")
     free = num_registers - sums - vectors
     spread = "vpbroadcastd" if tile.right_dtype in MULTIPLIED else "vbroadcastss"
