@@ -15,10 +15,13 @@ from pathlib import Path
 from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFormat
 from heteroplace.parts.exports.module_names import modules_of_layers
-from heteroplace.parts.exports.placed_layers import gpu_index, placed_layers, shown_names
+from heteroplace.parts.exports.placed_layers import (
+    SMALL_RATIO,
+    gpu_index,
+    placed_layers,
+    shown_names,
+)
 
-_SMALL_RATIO = 0.01
-"""Ops with less than this part of all weights read constants, not parameters of a module."""
 Place = int | str
 """Number of a GPU, or "cpu"."""
 
@@ -90,7 +93,7 @@ def _warnings(root: _Module) -> Iterator[str]:
             f"{shown_names(split)} run on several devices, and a module without children has one; "
             f"each goes to the device of most of its weights"
         )
-    least_bytes = _SMALL_RATIO * sum(sum(each.own_bytes.values()) for each in modules)
+    least_bytes = SMALL_RATIO * sum(sum(each.own_bytes.values()) for each in modules)
     bare = [
         each.name or "the model"
         for each in modules

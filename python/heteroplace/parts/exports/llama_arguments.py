@@ -17,14 +17,12 @@ from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFormat
 from heteroplace.parts.exports.gguf_tensors import EXPERTS, INPUTS, GGUFTensor, gguf_tensor
 from heteroplace.parts.exports.module_names import modules_of_layers
-from heteroplace.parts.exports.placed_layers import placed_layers, shown_names
+from heteroplace.parts.exports.placed_layers import SMALL_RATIO, placed_layers, shown_names
 
 _CPU = "CPU"
 _BUFFERS = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan"}
 """How llama.cpp calls the memory of a GPU of each kind, before its number."""
 _ALL_BLOCKS, _DIGITS = "999", "0123456789"
-_SMALL_RATIO = 0.01
-"""Modules with less than this part of all weights hold constants of ops, not tensors of GGUF."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def _read_decoder(solution: Solution, model: Path | None) -> _Decoder:
             f"{numbers or 'none'}. Export the model with the names of its modules, or give "
             f"--model if its nodes name them in metadata"
         )
-    least_bytes = _SMALL_RATIO * (unknown.total() + sum(own.total() for own in sizes.values()))
+    least_bytes = SMALL_RATIO * (unknown.total() + sum(own.total() for own in sizes.values()))
     buffers = {tensor: own.most_common(1)[0][0] for tensor, own in sizes.items()}
     blocks: list[dict[str, str]] = [{} for _ in numbers]
     block_bytes: list[Counter[str]] = [Counter() for _ in numbers]

@@ -11,6 +11,8 @@ from heteroplace.model.demands import layers_of
 from heteroplace.model.implementations import base_of
 from heteroplace.model.solution import Solution
 
+SMALL_RATIO = 0.01
+"""Modules with less than this part of all weights hold constants of ops, and no parameters."""
 _SHOWN_NAMES = 3
 
 
