@@ -144,14 +144,14 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     found, note = None, ""
     latest = _Latest(wall)
     try:
-        asked = replace(options, progress=latest.note)
+        own = replace(options, progress=latest.note)
         if options.objective not in chosen.objectives:
-            asked = replace(asked, objective=OBJECTIVES[0])
+            own = replace(own, objective=OBJECTIVES[0])
         if not chosen.takes_items:
-            asked = replace(asked, items=1)
-        if _is_too_large(chosen, problem) and asked.items == 1 and asked.objective != THROUGHPUT:
-            asked = replace(asked, coarsening="auto")
-        found = chosen.solve(problem, asked)
+            own = replace(own, items=1)
+        if _is_too_large(chosen, problem) and own.items == 1 and own.objective != THROUGHPUT:
+            own = replace(own, coarsening="auto")
+        found = chosen.solve(problem, own)
     except HeteroPlaceError as refusal:
         note = f"{type(refusal).__name__}: {refusal}"
     row: Row = {
@@ -168,10 +168,10 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
         return row | {"makespan": None, "item_ns": None, "memory_ok": None, "note": note}
     row["best_seconds"] = latest.seconds_to(found.objective_ns, float(str(row["seconds"])))
     # A plan for one item proves nothing about the batches of several.
-    if found.plan.items == options.items and asked.objective == options.objective:
+    if found.plan.items == options.items and own.objective == options.objective:
         row["incumbents"] = latest.incumbents
     if found.plan.items == options.items and (options.items == 1 or solver not in _ONE_BATCH):
-        is_item_bound = asked.objective == THROUGHPUT
+        is_item_bound = own.objective == THROUGHPUT
         row["item_bound" if is_item_bound else "bound"] = found.bound_ns
     judged = judge(problem, found.plan, options)
     if judged["makespan"] is None:

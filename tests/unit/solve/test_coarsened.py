@@ -125,11 +125,11 @@ def test_a_graph_too_large_for_a_solver_has_no_worse_plan_than_heuristics(solver
     others = ["heft", "etf", "m-sct"]
     best = min(get_solver(each).solve(problem, options()).objective_ns for each in others)
     search = get_solver("search").solve(problem, options(iterations=100))
-    found = get_solver(solver).solve(problem, options(coarsening="auto"))
-    check_plan(problem.graph, problem.cluster, problem.costs, found.plan)
-    assert found.objective_ns <= min(best, search.objective_ns)
-    assert ("search", search.objective_ns, "all 600 tasks") in found.candidates
-    assert any("groups of 600 tasks" in note for _, _, note in found.candidates)
+    result = get_solver(solver).solve(problem, options(coarsening="auto"))
+    check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+    assert result.objective_ns <= min(best, search.objective_ns)
+    assert ("search", search.objective_ns, "all 600 tasks") in result.candidates
+    assert any("groups of 600 tasks" in note for _, _, note in result.candidates)
 
 
 def test_several_items_stay_several_in_the_expanded_plan() -> None:

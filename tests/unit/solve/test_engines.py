@@ -58,8 +58,8 @@ def test_the_engine_that_is_asked_for_solves_and_is_named(
 
 def test_moirai_takes_cpsat_where_no_licence_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gurobipy", None)
-    found = get_solver("moirai").solve(PROBLEM, asked("moirai", MILPS[0][1], "auto"))
-    notes = {name: note for name, _, note in found.candidates}
+    result = get_solver("moirai").solve(PROBLEM, asked("moirai", MILPS[0][1], "auto"))
+    notes = {name: note for name, _, note in result.candidates}
     assert "gurobipy is not installed" in notes["Gurobi"]
     assert "CP-SAT" in notes
     assert "HiGHS" not in notes
