@@ -19,6 +19,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.native.core_arrays import (
     COPY,
+    IMPOSSIBLE,
     RUN,
     IntArray,
     allowed_run_ns,
@@ -32,6 +33,7 @@ from heteroplace.native.core_arrays import (
     shared_values,
     task_reads,
 )
+from heteroplace.native.core_graph import BoolArray
 from heteroplace.native.core_limits import check_bytes, check_times
 
 UNREACHABLE_PENALTY = 2**50
@@ -97,6 +99,7 @@ class NativeProblem(_core.Problem):
         *,
         frees_tensors: bool = True,
         weight_bytes: IntArray | None = None,
+        allowed: BoolArray | None = None,
     ) -> None:
         """Build the arrays.
 
@@ -106,6 +109,9 @@ class NativeProblem(_core.Problem):
             Count memory by lifetime where the static rule may be short; False: never.
         weight_bytes
             [num_tasks], in place of what the tasks have: of weights that others share, a part.
+        allowed
+            [num_tasks, num_devices], the devices that a task may use, the same ones for all tasks
+            of a colocation group; None: all. Plans are valid for the problem without this limit.
 
         Raises
         ------
@@ -130,6 +136,8 @@ class NativeProblem(_core.Problem):
                 for batch in costs.batches
             ]
         )
+        if allowed is not None:
+            self.batch_run_ns = np.where(allowed, self.batch_run_ns, IMPOSSIBLE)
         """[num_batches, num_tasks, num_devices], for `costs.batches`; IMPOSSIBLE as in `run_ns`."""
         self.run_ns: IntArray = self.batch_run_ns[0]
         """[num_tasks, num_devices]; IMPOSSIBLE where the task cannot be: no cost, not allowed, not

@@ -251,16 +251,6 @@ def test_greedy_keeps_the_latency_so_far_least() -> None:
     assert makespan(problem, plan_by(problem.native, NAMED_PARTS["met"])) == 15
 
 
-def test_getf_chooses_groups_by_load_and_devices_by_etf() -> None:
-    # Two fast devices of one group and a slow one: 5 of 6 equal tasks go to the fast group.
-    run_ns = {f"t{index}": (10, 10, 40) for index in range(9)}
-    problem = problem_of(instance([], run_ns, gpus({}, 3)))
-    result = get_solver("getf").solve(problem, SolveOptions())
-    placement = result.plan.placement(9)
-    assert [placement.count(device) for device in range(3)] == [4, 4, 1]
-    assert result.objective_ns == 40
-
-
 @pytest.mark.parametrize("name", LIST_SOLVERS)
 def test_no_plan_is_returned_that_does_not_fit(name: str) -> None:
     case = instance([], {"a": (5, 5), "b": (5, 5), "c": (5, 5)}, gpus({}, 2, 150), weight_bytes=100)
