@@ -136,9 +136,9 @@ class NativeProblem(_core.Problem):
                 for batch in costs.batches
             ]
         )
+        """[num_batches, num_tasks, num_devices], for `costs.batches`; IMPOSSIBLE as in `run_ns`."""
         if allowed is not None:
             self.batch_run_ns = np.where(allowed, self.batch_run_ns, IMPOSSIBLE)
-        """[num_batches, num_tasks, num_devices], for `costs.batches`; IMPOSSIBLE as in `run_ns`."""
         self.run_ns: IntArray = self.batch_run_ns[0]
         """[num_tasks, num_devices]; IMPOSSIBLE where the task cannot be: no cost, not allowed, not
         allowed for a task of its colocation group, out of reach of the host, or in a batch that
