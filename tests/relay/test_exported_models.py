@@ -24,7 +24,7 @@ from tests.relay.onnx_models import make_model, node, random_inputs, run_onnxrun
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "export.md"
 LAYERS = {"n_c": "gpu0", "n_flat": "cpu", "n_y": "cpu"}  # n_r was fused
-ANNOTATIONS = {"n_c": "gpu0", "n_r": "cpu", "n_flat": "cpu", "n_y": "cpu"}
+ANNOTATIONS = {"n_c": "gpu0", "n_r": "gpu0", "n_flat": "cpu", "n_y": "cpu"}
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_onnxruntime_reads_the_settings(model_file: Path) -> None:
         onnxruntime.InferenceSession("placed.onnx", options, providers=settings["providers"])
 
 
-def test_nodes_without_a_layer_follow_their_readers(tmp_path: Path) -> None:
+def test_nodes_without_a_layer_follow_the_node_before(tmp_path: Path) -> None:
     model = make_model(
         [
             node("Relu", "x", "a"),
@@ -106,6 +106,29 @@ def test_nodes_without_a_layer_follow_their_readers(tmp_path: Path) -> None:
     output = tmp_path / "placed.onnx"
     heteroplace.export(solution, "onnxruntime", output, model=path)
     assert annotations(onnx.load(output)) == dict(n_a="cpu", n_b="gpu0", n_c="gpu0", n_y="gpu0")
+
+
+def test_nodes_that_onnxruntime_fused_have_the_device_of_their_task(tmp_path: Path) -> None:
+    """It makes one node of the product and the sum, with a name of its own."""
+    model = make_model(
+        [
+            node("Relu", "x", "a"),
+            node("Transpose", "w", "v"),
+            node("MatMul", "a v", "b"),
+            node("Add", "a b", "c"),
+            node("Sin", "c", "y"),
+        ],
+        {"x": [4, 4]},
+        ["y"],
+        {"w": np.eye(4, dtype=np.float32)},
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    solution = chain_solution({"n_a": "cpu", "n_b/MatMulAddFusion": "gpu0", "n_y": "cpu"})
+    output = tmp_path / "placed.onnx"
+    heteroplace.export(solution, "onnxruntime", output, model=path)
+    devices = dict(n_a="cpu", n_v="gpu0", n_b="gpu0", n_c="gpu0", n_y="cpu")
+    assert annotations(onnx.load(output)) == devices
 
 
 def test_wrong_models_and_plans_are_refused(model_file: Path, tmp_path: Path) -> None:
@@ -127,7 +150,7 @@ def test_wrong_models_and_plans_are_refused(model_file: Path, tmp_path: Path) ->
 
 def test_openvino_has_the_names_of_operations(solution: Solution, model_file: Path) -> None:
     text = heteroplace.export(solution, "openvino", model=model_file)
-    assert json.loads(text) == {"n_c": "GPU.0", "n_r": "CPU", "n_flat": "CPU", "y": "CPU"}
+    assert json.loads(text) == {"n_c": "GPU.0", "n_r": "GPU.0", "n_flat": "CPU", "y": "CPU"}
 
 
 def test_devices_that_a_program_lacks_are_warnings(

@@ -1,11 +1,12 @@
 """An ONNX model and the solution that was made of it -> the device of each node.
 
-A solution lacks nodes that were folded or fused before placing. Such a node gets the device of the
-first node that reads it, or else of the first one that it reads.
+A solution lacks nodes that were folded or fused before placing. A node that was fused into the one
+before it gets the device of that one; a folded constant gets the device of its first reader.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from onnx import ModelProto
@@ -61,29 +62,40 @@ def node_devices(model: ModelProto, path: Path, solution: Solution) -> list[int]
     """
     layers = placed_layers(solution)
     nodes = model.graph.node
+    names = [node_name(node) for node in nodes]
+    layer_of = _fused_layers(layers, names) | {name: name for name in layers}
     devices: list[int | None] = [
-        layers[name].devices[0] if (name := node_name(node)) in layers else None for node in nodes
+        layers[layer_of[name]].devices[0] if name in layer_of else None for name in names
     ]
     if not any(device is not None for device in devices):
         raise PlanError(
             f"{path}: none of its {len(nodes)} nodes is a layer of the plan, whose first layer is "
             f"{next(iter(layers))!r}; give the model that was placed"
         )
-    readers: dict[str, int] = {}
-    for index in reversed(range(len(nodes))):
-        if devices[index] is None:
-            used = (readers[name] for name in nodes[index].output if name in readers)
-            devices[index] = next(used, None)
-        device = devices[index]
-        if device is not None:
-            readers.update(dict.fromkeys(nodes[index].input, device))
-    producers: dict[str, int] = {}
-    first = next(device for device in devices if device is not None)
-    filled = []
+    fused, producers = dict[str, int](), dict[str, int]()
     for index, node in enumerate(nodes):
         device = devices[index]
         if device is None:
-            device = next((producers[name] for name in node.input if name in producers), first)
-        producers.update(dict.fromkeys(node.output, device))
+            before = (each[name] for each in (fused, producers) for name in node.input if name in each)
+            device = devices[index] = next(before, None)
+        elif names[index] not in layers:
+            fused.update(dict.fromkeys(node.output, device))
+        if device is not None:
+            producers.update(dict.fromkeys(node.output, device))
+    readers: dict[str, int] = {}
+    first = next(device for device in devices if device is not None)
+    filled = []
+    for index in reversed(range(len(nodes))):
+        device = devices[index]
+        if device is None:
+            device = next((readers[each] for each in nodes[index].output if each in readers), first)
+        readers.update(dict.fromkeys(nodes[index].input, device))
         filled.append(device)
-    return filled
+    return filled[::-1]
+
+
+def _fused_layers(layers: Iterable[str], names: Iterable[str]) -> dict[str, str]:
+    """Return the layers that onnxruntime named for a node, as "X/MatMulAddFusion", by node."""
+    known = set(names)
+    parts = ((layer.rpartition("/")[0], layer) for layer in layers if layer not in known)
+    return {name: layer for name, layer in parts if name in known}
