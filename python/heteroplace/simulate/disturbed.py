@@ -108,6 +108,19 @@ class DisturbedRuns:
             finish[index] = begin + duration_ns[index]
         return start, finish
 
+    def shares_beside(self, start: FloatArray, finish: FloatArray) -> FloatArray:
+        """Return the shares of each device's work during which others work, [2, num_devices].
+
+        The first row is for devices of the same memory, the second for copies into and out of it:
+        the mean over their resources. It is 1 for a device without work.
+
+        Parameters
+        ----------
+        start, finish
+            [num_steps], in ns, as `play` returns them for one run.
+        """
+        return self._loss.shares(start, finish)
+
     def _fetch_ns(self, decision: Decision | None) -> list[float]:
         """What each step takes longer for what it fetches."""
         rate = self._interference.fetch_ns_per_byte
@@ -217,7 +230,12 @@ class _Loss:
         for index, step in enumerate(plan.steps):
             for resource in occupied(graph, cluster, step):
                 busy.setdefault(resource, []).append(index)
+        self._steps = [
+            np.array([at for at, step in enumerate(plan.steps) if _is_on(step, device)], dtype=int)
+            for device in range(len(cluster.devices))
+        ]
         beside = [_beside(cluster, index) for index in range(len(cluster.devices))]
+        self._beside, self._busy = beside, busy
         rates: dict[int, list[tuple[int, float]]] = {}
         """By resource (step, loss for each ns that it works)."""
         for index, step in enumerate(plan.steps):
@@ -244,6 +262,27 @@ class _Loss:
                 worked = work.until(finish[steps, run]) - work.until(start[steps, run])
                 lost[steps, run] += rates * worked
         return lost
+
+    def shares(self, start: FloatArray, finish: FloatArray) -> FloatArray:
+        """See `DisturbedRuns.shares_beside`."""
+        shares = np.ones((2, len(self._steps)))
+        for device, (steps, kinds) in enumerate(zip(self._steps, self._beside, strict=True)):
+            own_ns = float((finish[steps] - start[steps]).sum())
+            for kind, resources in enumerate(kinds if own_ns else ()):
+                worked = 0.0
+                for resource in resources:
+                    if resource in self._busy:
+                        busy = self._busy[resource]
+                        work = _BusyTime(start[busy], finish[busy])
+                        worked += float(
+                            (work.until(finish[steps]) - work.until(start[steps])).sum()
+                        )
+                shares[kind, device] = worked / own_ns / max(1, len(resources))
+        return shares
+
+
+def _is_on(step: Step, device: int) -> bool:
+    return isinstance(step, Run) and step.device == device
 
 
 def _column(rates: Sequence[tuple[int, float]]) -> FloatArray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from heteroplace.entries import load_entry
@@ -38,8 +39,12 @@ if TYPE_CHECKING:
 _EXPECT = "heteroplace.simulate.expect:expect"
 _EXPECT_ALONE = "heteroplace.simulate.expect:expect_alone"
 """Loaded where it is known how tasks slow each other."""
+_SOLVE_BESIDE = "heteroplace.solve.disturbed_rounds:solve_beside"
+"""Loaded for a plan over several devices where it is known."""
 _REPLAY = "heteroplace.solve.judge:replay"
 """Loaded for a saved plan."""
+_ROUNDS_SHARE = 0.25
+"""Of the time: for what is solved again where interference may be measured."""
 _CHECK_S_PER_TASK = 5e-5
 """What checking a plan takes; reasons come on top."""
 
@@ -83,6 +88,7 @@ def solve_network(
     is_of_one = options.objective != THROUGHPUT and items == 1
     if not is_of_one:
         interference = None
+    rounds: SolveOptions | None = None
     if plan is not None:
         result: SolveResult = load_entry(_REPLAY)(problem, plan, options)
     else:
@@ -92,27 +98,30 @@ def solve_network(
         options_used = replace(
             options.leaving(after_s), min_gain_ratio=ratio, stop_gain_ratio=options.min_gain_ratio
         )
+        if interference is not None and run_time_of is None:
+            rounds_s = _ROUNDS_SHARE * options_used.time_limit_s
+            rounds = replace(options_used, time_limit_s=rounds_s)
+            options_used = options_used.leaving(rounds_s)
         result = get_solver(solver).solve(problem, options_used)
     if callable(interference):
         interference = interference() if num_devices(problem, result.plan) > 1 else None
-    given = problem.graph, problem.cluster, problem.costs
     expected, singles = None, dict[str, tuple[Plan, RunTime]]()
     if interference is not None:
-        measured = interference
-        run_time_of = run_time_of or (
-            lambda plan: load_entry(_EXPECT)(*given, plan, measured).run_time
-        )
+        run_time_of = run_time_of or partial(_expected_beside, problem, interference)
     elif is_of_one and _has_messages(problem.cluster, result.plan):
-        run_time_of = lambda plan: load_entry(_EXPECT_ALONE)(*given, plan).run_time  # noqa: E731
+        run_time_of = partial(_expected_alone, problem)
     else:
         run_time_of = None
     if run_time_of is not None:
+        if rounds is not None and interference is not None:
+            solved = solver, result, run_time_of
+            result = load_entry(_SOLVE_BESIDE)(problem, rounds, interference, *solved)
         expected, singles = run_time_of(result.plan), expected_singles(problem, run_time_of)
         if plan is None:
             least = options.min_gain_ratio
             result, expected = choose_expected(problem, result, expected, singles, least)
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
-    timeline = simulate(*given, result.plan, problem.native)
+    timeline = simulate(problem.graph, problem.cluster, problem.costs, result.plan, problem.native)
     plan = explain(problem, result.plan, options.objective, timeline)
     single_times = tuple((name, alone) for name, (_, alone) in singles.items())
     explained = replace(result, plan=plan)
@@ -154,6 +163,18 @@ def solution_of(
         single_times=single_times,
     )
     return solution.with_timeline(timeline)
+
+
+def _expected_beside(problem: Problem, interference: Interference, plan: Plan) -> RunTime:
+    given = problem.graph, problem.cluster, problem.costs
+    run_time: RunTime = load_entry(_EXPECT)(*given, plan, interference).run_time
+    return run_time
+
+
+def _expected_alone(problem: Problem, plan: Plan) -> RunTime:
+    given = problem.graph, problem.cluster, problem.costs
+    run_time: RunTime = load_entry(_EXPECT_ALONE)(*given, plan).run_time
+    return run_time
 
 
 def _has_messages(cluster: Cluster, plan: Plan) -> bool:

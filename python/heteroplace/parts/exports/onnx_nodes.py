@@ -76,7 +76,9 @@ def node_devices(model: ModelProto, path: Path, solution: Solution) -> list[int]
     for index, node in enumerate(nodes):
         device = devices[index]
         if device is None:
-            before = (each[name] for each in (fused, producers) for name in node.input if name in each)
+            before = (
+                each[name] for each in (fused, producers) for name in node.input if name in each
+            )
             device = devices[index] = next(before, None)
         elif names[index] not in layers:
             fused.update(dict.fromkeys(node.output, device))
@@ -96,6 +98,6 @@ def node_devices(model: ModelProto, path: Path, solution: Solution) -> list[int]
 
 def _fused_layers(layers: Iterable[str], names: Iterable[str]) -> dict[str, str]:
     """Return the layers that onnxruntime named for a node, as "X/MatMulAddFusion", by node."""
-    known = set(names)
-    parts = ((layer.rpartition("/")[0], layer) for layer in layers if layer not in known)
-    return {name: layer for name, layer in parts if name in known}
+    node_names = set(names)
+    parts = ((layer.rpartition("/")[0], layer) for layer in layers if layer not in node_names)
+    return {name: layer for name, layer in parts if name in node_names}
