@@ -77,4 +77,5 @@ def test_wrong_use_is_refused(solution_file: Path, tmp_path: Path) -> None:
 
 
 def test_formats_are_listed_in_the_order_of_the_guide() -> None:
-    assert export_formats()[:4] == ("json", "dot", "device-map", "llama")
+    names = ("json", "dot", "device-map", "torch-pipelining", "llama")
+    assert export_formats()[:5] == names

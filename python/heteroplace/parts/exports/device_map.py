@@ -14,7 +14,7 @@ from pathlib import Path
 
 from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFormat
-from heteroplace.parts.exports.module_names import modules_of_layers
+from heteroplace.parts.exports.module_names import modules_of_graph
 from heteroplace.parts.exports.placed_layers import (
     SMALL_RATIO,
     gpu_index,
@@ -53,7 +53,7 @@ def _module_tree(solution: Solution, model: Path | None) -> _Module:
     devices = solution.cluster.devices
     root = _Module("")
     layers = placed_layers(solution)
-    modules = modules_of_layers(layers, model)
+    modules = modules_of_graph(solution.graph, model)
     for layer, placed in layers.items():
         module = root
         for step in filter(None, modules[layer].split(".")):

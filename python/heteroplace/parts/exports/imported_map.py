@@ -14,7 +14,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import layers_of
 from heteroplace.model.graph import Task
 from heteroplace.model.solution import Solution
-from heteroplace.parts.exports.module_names import modules_of_layers
+from heteroplace.parts.exports.module_names import modules_of_graph
 from heteroplace.parts.exports.placed_layers import gpu_index, shown_names
 from heteroplace.solve import Problem, SolveOptions, solve_network
 
@@ -43,11 +43,10 @@ def import_device_map(solution: Solution, places: Mapping[str, object]) -> Solut
     if graph.routers:
         raise PlanError(f"{graph.name!r} has routers, and a device map cannot say where they go")
     devices = {name: _devices(cluster, name, place) for name, place in places.items()}
-    layers = dict.fromkeys(layer for task in graph.tasks for layer in layers_of(task))
-    modules = modules_of_layers(layers, None)
+    modules = modules_of_graph(graph, None)
     keys = {layer: _key(module, devices) for layer, module in modules.items()}
     lost = [modules[layer] for layer, key in keys.items() if key is None and modules[layer]]
-    if lost or not layers:
+    if lost or not modules:
         raise PlanError(
             f"the device map has no place for {shown_names(lost) or 'any task'}; its names are "
             f"{shown_names(list(devices)) or 'none'}. Give names of modules of this network, or "

@@ -16,7 +16,7 @@ from heteroplace.errors import PlanError
 from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFormat
 from heteroplace.parts.exports.gguf_tensors import EXPERTS, INPUTS, GGUFTensor, gguf_tensor
-from heteroplace.parts.exports.module_names import modules_of_layers
+from heteroplace.parts.exports.module_names import modules_of_graph
 from heteroplace.parts.exports.placed_layers import SMALL_RATIO, placed_layers, shown_names
 
 _CPU = "CPU"
@@ -63,7 +63,7 @@ def _read_decoder(solution: Solution, model: Path | None) -> _Decoder:
     sizes: dict[GGUFTensor, Counter[str]] = {}
     unknown: Counter[str] = Counter()
     layers = placed_layers(solution)
-    modules = modules_of_layers(layers, model)
+    modules = modules_of_graph(solution.graph, model)
     for layer, placed in layers.items():
         module = modules[layer]
         buffer = _buffer_of(solution, placed.devices[0])

@@ -36,6 +36,17 @@ def read_placed_model(path: Path, solution: Solution) -> tuple[ModelProto, list[
     return model, node_devices(model, path, solution)
 
 
+def read_names(path: Path) -> list[str]:
+    """Return the names of the nodes of a model, in its order.
+
+    Raises
+    ------
+    FrontendError
+        The model cannot be read.
+    """
+    return [node_name(node) for node in load_nodes(path).graph.node]
+
+
 def read_scopes(path: Path) -> dict[str, str]:
     """Return the metadata SCOPES of the nodes of a model that have it, by the node's name.
 

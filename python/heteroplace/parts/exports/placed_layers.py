@@ -26,16 +26,22 @@ class PlacedLayer:
     """Weights of the tasks that hold parts of it."""
 
 
-def placed_layers(solution: Solution) -> dict[str, PlacedLayer]:
+def placed_layers(solution: Solution, *, is_one_host: bool = True) -> dict[str, PlacedLayer]:
     """Return the layers of the model in the order of the graph.
 
     Devices that stand for other kernels of a device count as that device. A task that holds parts
     of several layers counts for each of them.
 
+    Parameters
+    ----------
+    is_one_host
+        The format is for one computer.
+
     Raises
     ------
     PlanError
-        The plan's tasks name no layer, or its devices are on several computers.
+        The plan's tasks name no layer, or its devices are on several computers and the format is
+        for one.
     """
     graph, cluster = solution.graph, solution.cluster
     placed = solution.plan.devices_of_tasks(len(graph.tasks))
@@ -56,7 +62,8 @@ def placed_layers(solution: Solution) -> dict[str, PlacedLayer]:
             f"the tasks of {graph.name!r} name no layer of a model, and other programs place "
             f"layers; place a model (heteroplace place model.onnx -o solution.json) or export json"
         )
-    _check_one_host(solution, shares)
+    if is_one_host:
+        _check_one_host(solution, shares)
     return {layer: _placed(own) for layer, own in shares.items()}
 
 
@@ -70,18 +77,22 @@ def used_devices(layers: Mapping[str, PlacedLayer]) -> list[int]:
     return sorted({device for layer in layers.values() for device in layer.devices})
 
 
-def lost_devices(solution: Solution, word_of: Callable[[Device], str]) -> tuple[str, ...]:
+def lost_devices(
+    solution: Solution, word_of: Callable[[Device], str], *, is_one_host: bool = True
+) -> tuple[str, ...]:
     """Return warnings about devices that a program with one device for each node cannot tell apart.
 
     Parameters
     ----------
     word_of
         What the program calls a device.
+    is_one_host
+        See `placed_layers`.
     """
     devices = solution.cluster.devices
     names: dict[str, dict[str, None]] = {}
     split = []
-    for layer, placed in placed_layers(solution).items():
+    for layer, placed in placed_layers(solution, is_one_host=is_one_host).items():
         words = {word_of(devices[index]) for index in placed.devices}
         for index in placed.devices:
             names.setdefault(word_of(devices[index]), {})[devices[index].name] = None
