@@ -1,8 +1,9 @@
-"""Device maps of accelerate become solutions, which are compared with plans."""
+"""Device maps of accelerate become solutions, which are compared with plans; the command."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from heteroplace.cli.main import main
 from heteroplace.errors import PlanError
 from heteroplace.files.solution_file import load_solution
+from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.device_map import write_device_map
-from heteroplace.parts.exports.imported_map import import_device_map
+from heteroplace.parts.exports.importing import import_placement
 from tests.placed_layers import chain_solution
 
 LAYERS = {
@@ -35,27 +37,61 @@ def free_chain() -> Any:
     return chain_solution(LAYERS, is_pinned=False)
 
 
-def test_the_longest_name_counts() -> None:
-    assert import_device_map(free_chain(), MAP).layers() == PLACED
+@pytest.fixture
+def map_file(tmp_path: Path) -> Path:
+    return tmp_path / "map.json"
 
 
-def test_what_is_exported_is_imported() -> None:
-    written = write_device_map(chain_solution(PLACED)).text
-    assert import_device_map(free_chain(), json.loads(written)).layers() == PLACED
+def imported(map_file: Path, places: Any, model: Path | None = None) -> Solution:
+    """The chain as a device map says."""
+    map_file.write_text(json.dumps(places))
+    return import_placement(map_file, "device-map", free_chain(), model=model)
+
+
+def test_the_longest_name_counts(map_file: Path) -> None:
+    assert imported(map_file, MAP).layers() == PLACED
+
+
+def test_what_is_exported_is_imported(map_file: Path) -> None:
+    written = json.loads(write_device_map(chain_solution(PLACED)).text)
+    assert imported(map_file, written).layers() == PLACED
+
+
+def test_modules_are_read_from_the_metadata_of_nodes(map_file: Path, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    model = tmp_path / "model.onnx"
+    nodes = []
+    for index, layer in enumerate(LAYERS):
+        node = onnx.helper.make_node("Relu", [str(index)], [str(index + 1)], layer)
+        scopes = f"['', 'block', 'block.{index}', 'relu']"
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+        nodes.append(node)
+    value = onnx.helper.make_tensor_value_info
+    x, y = (value(name, onnx.TensorProto.FLOAT, [4]) for name in ("0", "4"))
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y])), model)
+    placed = imported(map_file, {"block": "cpu", "block.2": 0}, model).layers()
+    assert list(placed.values()) == ["cpu", "cpu", "gpu0", "cpu"]
+    with pytest.raises(PlanError, match=r"no place for embed, .* in metadata, give --model"):
+        imported(map_file, {"block": "cpu"})
 
 
 @pytest.mark.parametrize(
     ("places", "message"),
     [
-        ({"embed": "cpu"}, "no place for layers.0.attn, layers.0.mlp, layers.1.attn; its names"),
+        (
+            {"embed": "cpu"},
+            "has no place for layers.0.attn, layers.0.mlp, layers.1.attn; its names",
+        ),
         ({"": "disk"}, r"puts '' on 'disk'; expected cpu, 0, 1, the devices of cluster"),
         ({"": 2}, "puts '' on 2; expected cpu, 0, 1"),
         ({"": True}, "puts '' on True; expected"),
     ],
 )
-def test_maps_of_other_networks_are_refused(places: dict[str, Any], message: str) -> None:
-    with pytest.raises(PlanError, match=message):
-        import_device_map(free_chain(), places)
+def test_maps_of_other_networks_are_refused(
+    map_file: Path, places: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PlanError, match=rf"map\.json: the device map .*{message}"):
+        imported(map_file, places)
 
 
 def test_the_command_says_how_long_the_placement_takes(
@@ -77,3 +113,27 @@ def test_the_command_says_how_long_the_placement_takes(
     Path("map.json").write_text("[]")
     assert main(words) == 4
     assert "map.json: expected an object of modules" in capsys.readouterr().err
+
+
+def test_the_command_names_files_that_it_lacks_or_would_lose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    free_chain().save("plan.json")
+    words = ["import", "placed", "--plan", "plan.json", "--from"]
+    assert main([*words, "openvino"]) == 4
+    assert "openvino needs the model that was placed; give --model" in capsys.readouterr().err
+    assert main([*words, "onnxruntime", "-o", "placed.json"]) == 4
+    assert "-o would overwrite placed.json, which has the settings" in capsys.readouterr().err
+    assert main([*words, "llama"]) == 4
+    assert "placed: cannot be read: No such file" in capsys.readouterr().err
+    Path("placed").write_bytes(b"\xff")
+    assert main([*words, "llama"]) == 4
+    assert "placed: is no text in UTF-8" in capsys.readouterr().err
+
+
+def test_routers_are_refused(map_file: Path) -> None:
+    solution = free_chain()
+    router = type("Routed", (), {"routers": ("router",), "name": "routed"})()
+    with pytest.raises(PlanError, match="'routed' has routers, and a placement of another program"):
+        import_placement(map_file, "device-map", replace(solution, graph=router))

@@ -41,11 +41,11 @@ def exported(layers: dict[str, str]) -> tuple[str, tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("layers", "text"),
     [
-        (decoder(lambda *_: "gpu0"), "-ngl 999"),
+        (decoder(lambda *_: "gpu0"), "-ngl 999 -ts 1"),
         (decoder(lambda *_: "cpu", head="cpu"), "-ngl 0"),
         (
             decoder(lambda block, _: "cpu" if block < 2 else "gpu0"),
-            r"-ngl 999 -ot 'blk\.(0|1)\.=CPU'",
+            r"-ngl 999 -ts 1 -ot 'blk\.(0|1)\.=CPU'",
         ),
         (
             decoder(lambda block, _: f"gpu{block // 2}", head="gpu1"),
@@ -59,15 +59,15 @@ def exported(layers: dict[str, str]) -> tuple[str, tuple[str, ...]]:
         (decoder(lambda *_: "gpu1", head="gpu1"), "-ngl 999 -ts 0,5"),
         (
             decoder(lambda block, part: "cpu" if block > 1 and "mlp" in part else "gpu0"),
-            r"-ngl 999 -ot 'blk\.(2|3)\.(ffn_down|ffn_up)\.=CPU'",
+            r"-ngl 999 -ts 1 -ot 'blk\.(2|3)\.(ffn_down|ffn_up)\.=CPU'",
         ),
         (
             decoder(lambda b, part: "cpu" if b < 3 and "experts" in part else "gpu0", EXPERTS),
-            "-ngl 999 --n-cpu-moe 3",
+            "-ngl 999 -ts 1 --n-cpu-moe 3",
         ),
         (
             decoder(lambda b, part: "cpu" if b > 2 and "experts" in part else "gpu0", EXPERTS),
-            r"-ngl 999 -ot 'blk\.(3)\.(ffn_up_exps)\.=CPU'",
+            r"-ngl 999 -ts 1 -ot 'blk\.(3)\.(ffn_up_exps)\.=CPU'",
         ),
     ],
 )
@@ -197,6 +197,11 @@ def other_gpus(**changes: dict[str, Any]) -> Solution:
 def test_gpus_are_in_the_order_of_their_numbers() -> None:
     solution = other_gpus(gpu0={"index": 2}, gpu1={"index": 10})
     assert write_llama(solution).text == "-ngl 999 -ts 0,0,2,0,0,0,0,0,0,0,3\n"
+
+
+def test_the_only_gpu_of_a_machine_needs_no_shares() -> None:
+    solution = other_gpus(gpu1={"index": 0})
+    assert write_llama(solution).text == "-ngl 999\n"
 
 
 def test_gpus_of_two_kinds_are_refused() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 from heteroplace.cli.open_solution import add_solution_options, read_solution
 from heteroplace.cli.shared import Parsers, add_command, add_json, add_output_file, show
@@ -14,11 +13,10 @@ from heteroplace.parts.exports.exporting import (
     check_use,
     export,
     export_formats,
+    model_of_plan,
     open_format,
     settings_path,
 )
-
-_MODEL_SUFFIX = ".onnx"
 
 
 def add_commands(commands: Parsers) -> None:
@@ -56,9 +54,7 @@ def add_commands(commands: Parsers) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Export the plan, and print the text or the names of the files."""
-    model = arguments.model
-    if model is None and Path(arguments.plan).suffix.lower() == _MODEL_SUFFIX:
-        model = arguments.plan
+    model = model_of_plan(arguments.plan, arguments.model)
     output = arguments.output
     form = open_format(arguments.to)
     check_use(arguments.to, form, model, output)

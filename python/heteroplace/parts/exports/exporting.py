@@ -20,6 +20,7 @@ from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFor
 from heteroplace.registry import load_plugin, plugins
 
 _SEAM = "export_formats"
+_MODEL_SUFFIX = ".onnx"
 _LOGGER = logging.getLogger("heteroplace")
 
 
@@ -128,6 +129,16 @@ def write_files(exported: ExportedPlacement, output: str | os.PathLike[str]) -> 
     write_bytes(exported.model, path)
     write_text(exported.text, settings)
     return path, settings
+
+
+def model_of_plan(plan: str, model: str | None) -> str | None:
+    """Return the path of the model that was placed: the given one, or a plan that is a model.
+
+    >>> model_of_plan("model.onnx", None), model_of_plan("solution.json", None)
+    ('model.onnx', None)
+    """
+    is_model = Path(plan).suffix.lower() == _MODEL_SUFFIX
+    return plan if model is None and is_model else model
 
 
 def settings_path(output: str | os.PathLike[str]) -> str:

@@ -11,17 +11,15 @@ import argparse
 from heteroplace.cli.open_solution import add_solution_options, read_solution
 from heteroplace.cli.shared import Parsers, add_command, add_json, add_output_file, show
 from heteroplace.command_parser import MORE
-from heteroplace.errors import PlanError
 from heteroplace.files.output import check_writable
-from heteroplace.files.reader import read_json
-from heteroplace.parts.exports.imported_map import import_device_map
+from heteroplace.parts.exports.exporting import model_of_plan
+from heteroplace.parts.exports.importing import check_import, import_formats, import_placement
 from heteroplace.report.headline import solution_headline
-
-_FORMATS = ("device-map",)
 
 
 def add_commands(commands: Parsers) -> None:
     """Add the subcommand `import`."""
+    formats = import_formats()
     parser = add_command(
         commands,
         "import",
@@ -31,13 +29,19 @@ def add_commands(commands: Parsers) -> None:
         "written solution with a plan by `heteroplace diff`.",
         group=MORE,
     )
-    parser.add_argument("placement", metavar="PLACEMENT", help="device map (JSON) of accelerate")
+    parser.add_argument(
+        "placement",
+        metavar="PLACEMENT",
+        help="device map of accelerate (JSON), command line of llama.cpp, annotated model of ONNX "
+        "Runtime with its settings next to it, or affinities of OpenVINO (JSON)",
+    )
     parser.add_argument(
         "--from",
         dest="form",
         required=True,
-        choices=_FORMATS,
-        help="what the file is; names of modules are read from the layers of the plan",
+        choices=formats,
+        metavar="FORMAT",
+        help=f"what the file is, one of: {', '.join(formats)}",
     )
     parser.add_argument(
         "--plan",
@@ -45,6 +49,12 @@ def add_commands(commands: Parsers) -> None:
         metavar="PLAN",
         help="any plan of the network: model, compiled model, solution, or plan with --graph and "
         "--cluster",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="MODEL.onnx",
+        help="the model of the network, for openvino and for nodes that name their modules in "
+        "metadata; default: PLAN, if it is one",
     )
     add_output_file(parser, "write the solution (JSON)")
     add_solution_options(parser)
@@ -54,14 +64,10 @@ def add_commands(commands: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Place the network as the file says, print the prediction, and write the solution."""
     check_writable(arguments.output)
-    places = read_json(arguments.placement, PlanError)
-    if not isinstance(places, dict):
-        raise PlanError(
-            f"{arguments.placement}: expected an object of modules and devices, such as "
-            f'{{"model.layers.0": 0}}, got a {type(places).__name__}'
-        )
+    model = model_of_plan(arguments.plan, arguments.model)
+    check_import(arguments.placement, arguments.form, model, arguments.output)
     before = read_solution(arguments.plan, arguments)
-    solution = import_device_map(before, places)
+    solution = import_placement(arguments.placement, arguments.form, before, model=model)
     if arguments.output:
         solution.save(arguments.output)
     ratio = solution.expected_ns / before.expected_ns if before.expected_ns else None

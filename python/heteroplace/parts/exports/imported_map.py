@@ -1,79 +1,73 @@
-"""A device map of accelerate and a solution of the same network -> a solution on its devices.
-
-The order of tasks, and the CPU device where the cluster has several, are not in a device map: a
-solver chooses them.
-"""
+"""A device map of accelerate -> the devices of layers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from pathlib import Path
 
 from heteroplace.errors import PlanError
+from heteroplace.files.reader import read_json
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.demands import layers_of
-from heteroplace.model.graph import Task
 from heteroplace.model.solution import Solution
+from heteroplace.parts.exports.import_format import (
+    ImportedPlacement,
+    ImportFormat,
+    named_devices,
+)
 from heteroplace.parts.exports.module_names import modules_of_graph
-from heteroplace.parts.exports.placed_layers import gpu_index, shown_names
-from heteroplace.solve import Problem, SolveOptions, solve_network
-
-_TIME_LIMIT_S = 5.0
+from heteroplace.parts.exports.placed_layers import gpu_indices, shown_names
 
 
-def import_device_map(solution: Solution, places: Mapping[str, object]) -> Solution:
-    """Return the network of a solution, placed as a device map says.
+def read_device_map(path: Path, solution: Solution, model: Path | None) -> ImportedPlacement:
+    """Return the devices of the layers whose modules, or modules above them, are in the map.
+
+    Of several names that are above a module the longest counts. "" is the whole model.
 
     Parameters
     ----------
-    solution
-        Any placement of the network: its graph, cluster and costs count.
-    places
-        Names of modules -> "cpu" or the number of a GPU. Of several names that are above a module
-        the longest counts. "" is the whole model.
+    model
+        An ONNX model whose nodes name their modules in metadata; None: names of nodes say them.
 
     Raises
     ------
+    FrontendError
+        The model cannot be read.
     PlanError
-        The network has routers, the map has no place for a layer, or the cluster lacks a device.
-    InfeasibleError
-        A device cannot run a task, or lacks the memory.
+        The file is no device map, has no place for a layer, or the cluster lacks a device.
     """
-    graph, cluster = solution.graph, solution.cluster
-    if graph.routers:
-        raise PlanError(f"{graph.name!r} has routers, and a device map cannot say where they go")
-    devices = {name: _devices(cluster, name, place) for name, place in places.items()}
-    modules = modules_of_graph(graph, None)
+    places = read_json(path, PlanError)
+    if not isinstance(places, dict):
+        raise PlanError(
+            f"{path}: expected an object of modules and devices, such as "
+            f'{{"model.layers.0": 0}}, got a {type(places).__name__}'
+        )
+    cluster = solution.cluster
+    devices = {name: _devices(cluster, path, name, place) for name, place in places.items()}
+    modules = modules_of_graph(solution.graph, model)
     keys = {layer: _key(module, devices) for layer, module in modules.items()}
-    lost = [modules[layer] for layer, key in keys.items() if key is None and modules[layer]]
+    lost = dict.fromkeys(modules[layer] for layer, key in keys.items() if key is None)
+    lost.pop("", None)
     if lost or not modules:
         raise PlanError(
-            f"the device map has no place for {shown_names(lost) or 'any task'}; its names are "
-            f"{shown_names(list(devices)) or 'none'}. Give names of modules of this network, or "
-            f'"" for the rest'
+            f"{path}: the device map has no place for {shown_names(list(lost)) or 'any task'}; its "
+            f"names are {shown_names(list(devices)) or 'none'}. Give names of modules of this "
+            f'network, or "" for the rest. If the nodes of the model name their modules in '
+            f"metadata, give --model"
         )
-    tasks = []
-    for task in graph.tasks:
-        key = next((keys[layer] for layer in layers_of(task) if keys[layer] is not None), None)
-        tasks.append(task if key is None else _restricted(task, devices[key]))
-    objective = "latency" if solution.item_ns is None else "throughput"
-    options = SolveOptions(objective=objective, time_limit_s=_TIME_LIMIT_S)
-    problem = Problem(replace(graph, tasks=tuple(tasks)), cluster, solution.costs)
-    return solve_network(problem, options)
+    return ImportedPlacement(
+        {layer: devices[key] for layer, key in keys.items() if key is not None}
+    )
 
 
-def _devices(cluster: Cluster, name: str, place: object) -> tuple[str, ...]:
+def _devices(cluster: Cluster, path: Path, name: str, place: object) -> tuple[str, ...]:
     """Names of the devices that a place of a map means."""
     is_number = isinstance(place, int) and not isinstance(place, bool)
-    index = place if is_number else None
-    names = tuple(each.name for each in cluster.devices if gpu_index(each) == index)
+    names = named_devices(cluster, place if isinstance(place, int) and is_number else None)
     if not names or not (is_number or place == "cpu"):
-        indices = sorted(
-            {index for each in cluster.devices if (index := gpu_index(each)) is not None}
-        )
         raise PlanError(
-            f"the device map puts {name!r} on {place!r}; expected "
-            f"{', '.join(['cpu', *map(str, indices)])}, the devices of cluster {cluster.name!r}"
+            f"{path}: the device map puts {name!r} on {place!r}; expected "
+            f"{', '.join(['cpu', *map(str, gpu_indices(cluster))])}, the devices of cluster "
+            f"{cluster.name!r}"
         )
     return names
 
@@ -85,6 +79,4 @@ def _key(module: str, devices: Mapping[str, object]) -> str | None:
     return next((path for path in (*paths, "") if path in devices), None)
 
 
-def _restricted(task: Task, names: tuple[str, ...]) -> Task:
-    allowed = [name for name in names if task.devices is None or name in task.devices]
-    return replace(task, devices=tuple(allowed) or names)
+DEVICE_MAP_FILE = ImportFormat(read_device_map)

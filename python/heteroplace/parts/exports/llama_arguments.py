@@ -17,10 +17,15 @@ from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFormat
 from heteroplace.parts.exports.gguf_tensors import EXPERTS, INPUTS, GGUFTensor, gguf_tensor
 from heteroplace.parts.exports.module_names import modules_of_graph
-from heteroplace.parts.exports.placed_layers import SMALL_RATIO, placed_layers, shown_names
+from heteroplace.parts.exports.placed_layers import (
+    SMALL_RATIO,
+    gpu_indices,
+    placed_layers,
+    shown_names,
+)
 
 _CPU = "CPU"
-_BUFFERS = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan"}
+BUFFERS = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan"}
 """How llama.cpp calls the memory of a GPU of each kind, before its number."""
 _ALL_BLOCKS, _DIGITS = "999", "0123456789"
 
@@ -55,7 +60,8 @@ def write_llama(solution: Solution, model: Path | None = None) -> ExportedPlacem
         No layer has the name of a decoder's block, or a device is of a kind that llama.cpp lacks.
     """
     decoder = _read_decoder(solution, model)
-    arguments = list(_arguments(decoder))
+    num_gpus = len(gpu_indices(solution.cluster))
+    arguments = list(_arguments(decoder, num_gpus))
     return ExportedPlacement(shlex.join(arguments) + "\n", tuple(_warnings(decoder)))
 
 
@@ -103,15 +109,15 @@ def _buffer_of(solution: Solution, index: int) -> str:
     device = solution.cluster.devices[index]
     if device.kind == "cpu":
         return _CPU
-    if device.kind not in _BUFFERS:
+    if device.kind not in BUFFERS:
         raise PlanError(
             f"device {device.name!r} is of the kind {device.kind!r}, which llama.cpp has no buffer "
-            f"of; expected cpu, {', '.join(_BUFFERS)}"
+            f"of; expected cpu, {', '.join(BUFFERS)}"
         )
-    return f"{_BUFFERS[device.kind]}{device.index}"
+    return f"{BUFFERS[device.kind]}{device.index}"
 
 
-def _arguments(decoder: _Decoder) -> Iterator[str]:
+def _arguments(decoder: _Decoder, num_gpus: int) -> Iterator[str]:
     buffers = [buffer for block in decoder.blocks for buffer in block.values()]
     used = {buffer for buffer in (*buffers, *decoder.outside.values()) if buffer != _CPU}
     if not used:
@@ -129,9 +135,12 @@ def _arguments(decoder: _Decoder) -> Iterator[str]:
     shares = _shares(homes, gpus)
     if len(shares) > 1:
         yield from ("-ts", ",".join(map(str, shares)))
-    elif _cpu_expert_blocks(decoder) is not None:
-        yield from ("--n-cpu-moe", str(_cpu_expert_blocks(decoder)))
-        return
+    else:
+        if num_gpus > 1:  # without it llama.cpp would share the blocks among all GPUs
+            yield from ("-ts", "1")
+        if _cpu_expert_blocks(decoder) is not None:
+            yield from ("--n-cpu-moe", str(_cpu_expert_blocks(decoder)))
+            return
     if homes != sorted(homes, key=_number):  # `-ts` cannot say it
         homes = [""] * len(homes)
     yield from _overrides(decoder, homes, gpus[-1])

@@ -6,17 +6,20 @@ before it gets the device of that one; a folded constant gets the device of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
 from heteroplace.errors import PlanError
 from heteroplace.model.solution import Solution
+from heteroplace.parts.exports.onnxruntime_layers import ANNOTATION
 from heteroplace.parts.exports.placed_layers import placed_layers
 from heteroplace.parts.onnx.prepare.onnx_devices import load_nodes
 from heteroplace.parts.onnx.prepare.onnx_names import node_name
 
+T = TypeVar("T")
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Metadata of nodes that `torch.onnx.export(dynamo=True)` writes: modules from the outermost one
 in, and the name of the node in the last one."""
@@ -55,11 +58,27 @@ def read_scopes(path: Path) -> dict[str, str]:
     FrontendError
         The model cannot be read.
     """
+    return _metadata(path, SCOPES)
+
+
+def read_annotations(path: Path) -> dict[str, str]:
+    """Return the layer annotations of the nodes of a model that have one, by the node's name.
+
+    Raises
+    ------
+    FrontendError
+        The model cannot be read.
+    """
+    return _metadata(path, ANNOTATION)
+
+
+def _metadata(path: Path, key: str) -> dict[str, str]:
+    """One kind of metadata of the nodes of a model that have it, by the node's name."""
     return {
         node_name(node): prop.value
         for node in load_nodes(path).graph.node
         for prop in node.metadata_props
-        if prop.key == SCOPES
+        if prop.key == key
     }
 
 
@@ -83,23 +102,43 @@ def node_devices(model: ModelProto, path: Path, solution: Solution) -> list[int]
             f"{path}: none of its {len(nodes)} nodes is a layer of the plan, whose first layer is "
             f"{next(iter(layers))!r}; give the model that was placed"
         )
-    fused, producers = dict[str, int](), dict[str, int]()
+    fused = [index for index, name in enumerate(names) if name in layer_of and name not in layers]
+    return filled_devices(nodes, devices, fused)
+
+
+def filled_devices(
+    nodes: Sequence[NodeProto], devices: Sequence[T | None], fused: Collection[int] = ()
+) -> list[T]:
+    """Return the device of each node. A node without one follows the first node that it reads; if
+    it reads constants alone, its first reader.
+
+    Parameters
+    ----------
+    nodes
+        In the order of the model.
+    devices
+        For each node its device; None: it has none. One node has a device.
+    fused
+        Nodes that a later one was fused into. What reads them follows them first.
+    """
+    placed = list(devices)
+    of_fused, producers = dict[str, T](), dict[str, T]()
     for index, node in enumerate(nodes):
-        device = devices[index]
+        device = placed[index]
         if device is None:
             before = (
-                each[name] for each in (fused, producers) for name in node.input if name in each
+                each[name] for each in (of_fused, producers) for name in node.input if name in each
             )
-            device = devices[index] = next(before, None)
-        elif names[index] not in layers:
-            fused.update(dict.fromkeys(node.output, device))
+            device = placed[index] = next(before, None)
+        elif index in fused:
+            of_fused.update(dict.fromkeys(node.output, device))
         if device is not None:
             producers.update(dict.fromkeys(node.output, device))
-    readers: dict[str, int] = {}
-    first = next(device for device in devices if device is not None)
+    readers: dict[str, T] = {}
+    first = next(device for device in placed if device is not None)
     filled = []
     for index in reversed(range(len(nodes))):
-        device = devices[index]
+        device = placed[index]
         if device is None:
             device = next((readers[each] for each in nodes[index].output if each in readers), first)
         readers.update(dict.fromkeys(nodes[index].input, device))

@@ -24,9 +24,11 @@ from heteroplace.parts.exports.export_format import (
 )
 from heteroplace.parts.exports.placed_layers import lost_devices
 
-_ANNOTATION = "layer_ann"
-_SETTING = "session.layer_assignment_settings"
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+ANNOTATION = "layer_ann"
+"""Key of the metadata of a node."""
+SETTING = "session.layer_assignment_settings"
+"""Entry of a session that says which annotations go to which kind of device."""
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Kinds of devices, which ONNX Runtime calls the same in the setting, and their providers."""
 _IR_VERSION = 10
 """The first version of the format whose nodes have metadata."""
@@ -47,10 +49,10 @@ def write_onnxruntime(solution: Solution, path: Path | None) -> ExportedPlacemen
     used = {index: all_devices[index] for index in sorted(set(placed))}
     _check_devices(used)
     for node, device in zip(model.graph.node, placed, strict=True):
-        others = [each for each in node.metadata_props if each.key != _ANNOTATION]
+        others = [each for each in node.metadata_props if each.key != ANNOTATION]
         del node.metadata_props[:]
         node.metadata_props.extend(others)
-        node.metadata_props.add(key=_ANNOTATION, value=_annotation(used[device]))
+        node.metadata_props.add(key=ANNOTATION, value=annotation_of(used[device]))
     model.ir_version = max(model.ir_version, _IR_VERSION)
     text = json.dumps(_settings(used), indent=1) + "\n"
     warnings = lost_devices(solution, lambda device: device.kind)
@@ -58,11 +60,11 @@ def write_onnxruntime(solution: Solution, path: Path | None) -> ExportedPlacemen
 
 
 def _check_devices(used: Mapping[int, Device]) -> None:
-    others = sorted({device.kind for device in used.values()} - _PROVIDERS.keys())
+    others = sorted({device.kind for device in used.values()} - PROVIDERS.keys())
     if others:
         raise PlanError(
             f"the plan uses devices of the kind {', '.join(others)}; the format onnxruntime has "
-            f"{' and '.join(_PROVIDERS)}"
+            f"{' and '.join(PROVIDERS)}"
         )
     gpus = [device.name for device in used.values() if device.kind == "cuda"]
     if len(gpus) > 1:
@@ -72,22 +74,22 @@ def _check_devices(used: Mapping[int, Device]) -> None:
         )
 
 
-def _annotation(device: Device) -> str:
-    """The device's name without characters that have a meaning in the setting."""
+def annotation_of(device: Device) -> str:
+    """Return the device's name without characters that have a meaning in the setting."""
     return re.sub(r"[^\w.-]", "_", device.name)
 
 
 def _settings(used: Mapping[int, Device]) -> dict[str, Any]:
     rules, providers, options = [], [], []
-    for kind in reversed(_PROVIDERS):  # a session prefers its first provider
+    for kind in reversed(PROVIDERS):  # a session prefers its first provider
         devices = [device for device in used.values() if device.kind == kind]
         if devices:
-            rules.append(f"{kind}({', '.join(f'={_annotation(device)}' for device in devices)})")
+            rules.append(f"{kind}({', '.join(f'={annotation_of(device)}' for device in devices)})")
         if devices or kind == "cpu":
-            providers.append(_PROVIDERS[kind])
+            providers.append(PROVIDERS[kind])
             options.append({} if kind == "cpu" else {"device_id": str(devices[0].index)})
     return {
-        "session_config": {_SETTING: "; ".join(rules)},
+        "session_config": {SETTING: "; ".join(rules)},
         "providers": providers,
         "provider_options": options,
     }

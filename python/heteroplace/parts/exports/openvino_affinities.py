@@ -24,6 +24,9 @@ from heteroplace.parts.exports.placed_layers import gpu_index, lost_devices, sho
 if TYPE_CHECKING:
     from onnx import NodeProto
 
+_LOAD_NODES = "heteroplace.parts.onnx.prepare.onnx_devices:load_nodes"
+_NODE_NAME = "heteroplace.parts.onnx.prepare.onnx_names:node_name"
+
 
 def write_openvino(solution: Solution, path: Path | None) -> ExportedPlacement:
     """Return the device of each node: "CPU", or "GPU.0" and so on.
@@ -49,6 +52,24 @@ def write_openvino(solution: Solution, path: Path | None) -> ExportedPlacement:
             f"{shown_names(names)}"
         )
     return ExportedPlacement(json.dumps(affinities, indent=1) + "\n", tuple(warnings))
+
+
+def read_operations(path: Path) -> tuple[list[NodeProto], dict[str, str], set[str]]:
+    """Return the nodes of a model, the operation of each by the node's name, and all known names.
+
+    The known names are those of operations, and of the values that OpenVINO makes constants,
+    parameters and results of.
+
+    Raises
+    ------
+    FrontendError
+        The model cannot be read.
+    """
+    graph = load_entry(_LOAD_NODES)(path).graph
+    outputs = {value.name for value in graph.output}
+    operations = {load_entry(_NODE_NAME)(node): _operation(node, outputs) for node in graph.node}
+    values = {each.name for each in (*graph.input, *graph.initializer)}
+    return list(graph.node), operations, {*operations.values(), *values, *outputs}
 
 
 def _affinity(device: Device) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from heteroplace.errors import PlanError
-from heteroplace.model.cluster import Device
+from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.demands import layers_of
 from heteroplace.model.implementations import base_of
 from heteroplace.model.solution import Solution
@@ -70,6 +70,12 @@ def placed_layers(solution: Solution, *, is_one_host: bool = True) -> dict[str, 
 def gpu_index(device: Device) -> int | None:
     """Return the ordinal of a GPU among those of its kind; None: the device is a CPU."""
     return None if device.kind == "cpu" else device.index
+
+
+def gpu_indices(cluster: Cluster) -> list[int]:
+    """Return the ordinals of the GPUs of a cluster, ascending."""
+    indices = {gpu_index(each) for each in cluster.devices}
+    return sorted(index for index in indices if index is not None)
 
 
 def used_devices(layers: Mapping[str, PlacedLayer]) -> list[int]:
