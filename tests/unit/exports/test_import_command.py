@@ -57,6 +57,15 @@ def test_what_is_exported_is_imported(map_file: Path) -> None:
     assert imported(map_file, written).layers() == PLACED
 
 
+def test_ops_between_the_modules_of_a_block_need_no_name(map_file: Path) -> None:
+    layers = {**LAYERS, "/layers.1/Add": "cpu"}
+    map_file.write_text(json.dumps({"embed": "cpu", "layers.0": 1, "layers.1.attn": 1}))
+    free = chain_solution(layers, is_pinned=False)
+    placed = import_placement(map_file, "device-map", free).layers()
+    assert placed["/layers.1/attn/MatMul"] == "gpu1"
+    assert set(placed) == set(layers)
+
+
 def test_modules_are_read_from_the_metadata_of_nodes(map_file: Path, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     model = tmp_path / "model.onnx"

@@ -8,6 +8,8 @@ from pathlib import Path
 from heteroplace.errors import PlanError
 from heteroplace.files.reader import read_json
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.demands import layers_of
+from heteroplace.model.graph import TaskGraph
 from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.import_format import (
     ImportedPlacement,
@@ -45,11 +47,10 @@ def read_device_map(path: Path, solution: Solution, model: Path | None) -> Impor
     devices = {name: _devices(cluster, path, name, place) for name, place in places.items()}
     modules = modules_of_graph(solution.graph, model)
     keys = {layer: _key(module, devices) for layer, module in modules.items()}
-    lost = dict.fromkeys(modules[layer] for layer, key in keys.items() if key is None)
-    lost.pop("", None)
+    lost = _lost_modules(solution.graph, modules, keys)
     if lost or not modules:
         raise PlanError(
-            f"{path}: the device map has no place for {shown_names(list(lost)) or 'any task'}; its "
+            f"{path}: the device map has no place for {shown_names(lost) or 'any task'}; its "
             f"names are {shown_names(list(devices)) or 'none'}. Give names of modules of this "
             f'network, or "" for the rest. If the nodes of the model name their modules in '
             f"metadata, give --model"
@@ -72,11 +73,30 @@ def _devices(cluster: Cluster, path: Path, name: str, place: object) -> tuple[st
     return names
 
 
+def _lost_modules(
+    graph: TaskGraph, modules: Mapping[str, str], keys: Mapping[str, str | None]
+) -> list[str]:
+    """The modules of tasks that no name of a map covers. The ops of a module between its submodules
+    need no name."""
+    above = {path for key in keys.values() if key for path in _paths(key)}
+    lost: dict[str, None] = {}
+    for task in graph.tasks:
+        own = layers_of(task)
+        if all(keys[layer] is None for layer in own):
+            lost.update((modules[layer], None) for layer in own if modules[layer] not in above)
+    lost.pop("", None)
+    return list(lost)
+
+
+def _paths(module: str) -> list[str]:
+    """A module and those above it without the model itself, the innermost one first."""
+    steps = module.split(".")
+    return [".".join(steps[:length]) for length in range(len(steps), 0, -1)]
+
+
 def _key(module: str, devices: Mapping[str, object]) -> str | None:
     """The longest name of a map that is a module or above it."""
-    steps = module.split(".")
-    paths = [".".join(steps[:length]) for length in range(len(steps), 0, -1)]
-    return next((path for path in (*paths, "") if path in devices), None)
+    return next((path for path in (*_paths(module), "") if path in devices), None)
 
 
 DEVICE_MAP_FILE = ImportFormat(read_device_map)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heteroplace.errors import PlanError
+from heteroplace.model.demands import layers_of
 from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.export_format import ExportedPlacement, ExportFormat
 from heteroplace.parts.exports.gguf_tensors import EXPERTS, INPUTS, GGUFTensor, gguf_tensor
@@ -70,12 +71,13 @@ def _read_decoder(solution: Solution, model: Path | None) -> _Decoder:
     unknown: Counter[str] = Counter()
     layers = placed_layers(solution)
     modules = modules_of_graph(solution.graph, model)
+    explained = _layers_of_known_tensors(solution, modules)
     for layer, placed in layers.items():
         module = modules[layer]
         buffer = _buffer_of(solution, placed.devices[0])
         tensor = gguf_tensor(module)
         if tensor is None:
-            unknown[module] += placed.weight_bytes
+            unknown[module] += 0 if layer in explained else placed.weight_bytes
         else:
             own = sizes.setdefault(tensor, Counter())
             own[buffer] += placed.weight_bytes
@@ -103,6 +105,14 @@ def _read_decoder(solution: Solution, model: Path | None) -> _Decoder:
         tuple(str(tensor) for tensor, own in sizes.items() if len(own) > 1),
         tuple(name for name, size in unknown.items() if size > least_bytes),
     )
+
+
+def _layers_of_known_tensors(solution: Solution, modules: Mapping[str, str]) -> set[str]:
+    """The layers whose tasks have a known tensor, which may hold all weights of the task."""
+    layers = [layers_of(task) for task in solution.graph.tasks]
+    return {
+        layer for own in layers if any(gguf_tensor(modules[each]) for each in own) for layer in own
+    }
 
 
 def _buffer_of(solution: Solution, index: int) -> str:
