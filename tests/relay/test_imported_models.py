@@ -67,16 +67,16 @@ def session(rules: str, **others: object) -> dict[str, object]:
     return {"session_config": {SETTING: rules}, **others}
 
 
-def test_rules_with_beginnings_count_before_those_with_whole_annotations(
+def test_rules_are_for_whole_annotations_or_their_beginnings(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    annotations = {"n_c": "stem.conv", "n_flat": "head.flat", "n_y": "other"}
+    annotations = {"n_c": "stem.conv", "n_flat": "head", "n_y": "head.other"}
     providers = {"providers": ["CUDAExecutionProvider"], "provider_options": [{"device_id": "1"}]}
-    annotate(annotations, session("cpu(=stem.conv); gpu(stem); cpu(head)", **providers))
+    annotate(annotations, session("gpu(stem); cpu(=head)", **providers))
     layers = imported("placed.onnx", "onnxruntime")
     assert (layers["n_c"], layers["n_flat"]) == ("gpu1", "cpu")
     assert caplog.messages == [
-        "onnxruntime: no rule of placed.json covers other; a solver places these nodes"
+        "onnxruntime: no rule of placed.json covers head.other; a solver places these nodes"
     ]
 
 
@@ -86,6 +86,10 @@ def test_rules_with_beginnings_count_before_those_with_whole_annotations(
         ([], rf"placed\.json: expected .*{SETTING}"),
         ({"session_config": {}}, rf"placed\.json: expected .*{SETTING}"),
         (session("npu(=a)"), r"has the rule 'npu\(=a\)'; expected DEVICE\(ANNOTATION, ...\) with"),
+        (
+            session("cpu(=a); cuda(a)"),
+            r"the annotation 'a' has rules for cpu\(=a\) and cuda\(a\); expected one device",
+        ),
         (session("cpu"), r"has the rule 'cpu'; expected DEVICE"),
         (
             session("cuda(a)", providers=["CUDAExecutionProvider"], provider_options=[[]]),

@@ -46,6 +46,10 @@ class _Rule:
         """Say whether a node with an annotation goes to this device."""
         return annotation == self.text if self.is_exact else annotation.startswith(self.text)
 
+    def __str__(self) -> str:
+        """Return the rule as it is in the settings."""
+        return f"{self.kind}({'=' if self.is_exact else ''}{self.text})"
+
 
 def read_annotated_model(path: Path, solution: Solution, model: Path | None) -> ImportedPlacement:
     """Return the devices of the annotated nodes. A node that no rule covers is free.
@@ -80,7 +84,7 @@ def read_annotated_model(path: Path, solution: Solution, model: Path | None) -> 
     rules, gpu = _read_settings(settings)
     devices, free = {}, []
     for name, annotation in annotations.items():
-        rule = next((rule for rule in rules if rule.covers(annotation)), None)
+        rule = _rule_of(settings, rules, annotation)
         if rule is None:
             free.append(annotation)
         else:
@@ -97,7 +101,7 @@ def read_annotated_model(path: Path, solution: Solution, model: Path | None) -> 
 
 
 def _read_settings(path: Path) -> tuple[list[_Rule], int]:
-    """The rules, those that count first at the front, and the ordinal of the session's GPU."""
+    """The rules, and the ordinal of the session's GPU."""
     settings = read_json(path, PlanError)
     config = settings.get("session_config") if isinstance(settings, dict) else None
     text = config.get(SETTING) if isinstance(config, dict) else None
@@ -107,7 +111,7 @@ def _read_settings(path: Path) -> tuple[list[_Rule], int]:
             f"the settings of the session; write them next to the model"
         )
     rules = [rule for part in text.split(";") if part.strip() for rule in _rules(path, part)]
-    return sorted(rules, key=lambda rule: rule.is_exact), _session_gpu(path, settings)
+    return rules, _session_gpu(path, settings)
 
 
 def _rules(path: Path, part: str) -> list[_Rule]:
@@ -119,6 +123,17 @@ def _rules(path: Path, part: str) -> list[_Rule]:
         )
     words = [word.strip() for word in match[2].split(",")]
     return [_Rule(match[1], word.lstrip("="), word.startswith("=")) for word in words if word]
+
+
+def _rule_of(path: Path, rules: Sequence[_Rule], annotation: str) -> _Rule | None:
+    """The rule that covers an annotation; None: there is none."""
+    own = [rule for rule in rules if rule.covers(annotation)]
+    if len({rule.kind for rule in own}) > 1:
+        raise PlanError(
+            f"{path}: the annotation {annotation!r} has rules for {' and '.join(map(str, own))}; "
+            f"expected one device. Leave out the others"
+        )
+    return own[0] if own else None
 
 
 def _session_gpu(path: Path, settings: Mapping[str, Any]) -> int:
