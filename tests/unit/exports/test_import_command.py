@@ -16,6 +16,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.device_map import write_device_map
 from heteroplace.parts.exports.importing import import_placement
 from tests.placed_layers import chain_solution
+from tests.routed_plans import layer_graph
 
 LAYERS = {
     "/embed/Gather": "cpu",
@@ -142,7 +143,6 @@ def test_the_command_names_files_that_it_lacks_or_would_lose(
 
 
 def test_routers_are_refused(map_file: Path) -> None:
-    solution = free_chain()
-    router = type("Routed", (), {"routers": ("router",), "name": "routed"})()
-    with pytest.raises(PlanError, match="'routed' has routers, and a placement of another program"):
-        import_placement(map_file, "device-map", replace(solution, graph=router))
+    solution = replace(free_chain(), graph=layer_graph())
+    with pytest.raises(PlanError, match="has routers, and a placement of another program cannot"):
+        import_placement(map_file, "device-map", solution)
