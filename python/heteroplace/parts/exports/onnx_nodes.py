@@ -102,15 +102,14 @@ def node_devices(model: ModelProto, path: Path, solution: Solution) -> list[int]
             f"{path}: none of its {len(nodes)} nodes is a layer of the plan, whose first layer is "
             f"{next(iter(layers))!r}; give the model that was placed"
         )
-    fused = [index for index, name in enumerate(names) if name in layer_of and name not in layers]
-    return filled_devices(nodes, devices, fused)
+    fused = {index for index, name in enumerate(names) if name in layer_of and name not in layers}
+    _follow_producers(nodes, devices, fused)
+    return filled_devices(nodes, devices)
 
 
-def filled_devices(
-    nodes: Sequence[NodeProto], devices: Sequence[T | None], fused: Collection[int] = ()
-) -> list[T]:
-    """Return the device of each node. A node without one follows the first node that it reads; if
-    it reads constants alone, its first reader.
+def filled_devices(nodes: Sequence[NodeProto], devices: Sequence[T | None]) -> list[T]:
+    """Return the device of each node. A node without one follows its first reader, or else the
+    first node that it reads.
 
     Parameters
     ----------
@@ -118,10 +117,26 @@ def filled_devices(
         In the order of the model.
     devices
         For each node its device; None: it has none. One node has a device.
-    fused
-        Nodes that a later one was fused into. What reads them follows them first.
     """
     placed = list(devices)
+    readers: dict[str, T] = {}
+    for index in reversed(range(len(nodes))):
+        if placed[index] is None:
+            used = (readers[name] for name in nodes[index].output if name in readers)
+            placed[index] = next(used, None)
+        device = placed[index]
+        if device is not None:
+            readers.update(dict.fromkeys(nodes[index].input, device))
+    _follow_producers(nodes, placed)
+    first = next(device for device in placed if device is not None)
+    return [first if device is None else device for device in placed]
+
+
+def _follow_producers(
+    nodes: Sequence[NodeProto], placed: list[T | None], fused: Collection[int] = ()
+) -> None:
+    """Give each node without a device that of the first node that it reads; nodes that were fused
+    with it come first."""
     of_fused, producers = dict[str, T](), dict[str, T]()
     for index, node in enumerate(nodes):
         device = placed[index]
@@ -134,16 +149,6 @@ def filled_devices(
             of_fused.update(dict.fromkeys(node.output, device))
         if device is not None:
             producers.update(dict.fromkeys(node.output, device))
-    readers: dict[str, T] = {}
-    first = next(device for device in placed if device is not None)
-    filled = []
-    for index in reversed(range(len(nodes))):
-        device = placed[index]
-        if device is None:
-            device = next((readers[each] for each in nodes[index].output if each in readers), first)
-        readers.update(dict.fromkeys(nodes[index].input, device))
-        filled.append(device)
-    return filled[::-1]
 
 
 def _fused_layers(layers: Iterable[str], names: Iterable[str]) -> dict[str, str]:
