@@ -6,11 +6,13 @@ import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 from heteroplace.solve.lp import engines, gurobi
+from heteroplace.solve.lp.cpsat_program import CpSatEngine
 from heteroplace.solve.lp.engines import ChosenEngine, mip_engines
 from heteroplace.solve.lp.highs import HighsEngine
 from heteroplace.solve.lp.linear_program import (
@@ -91,14 +93,15 @@ def test_a_programme_that_the_licence_does_not_take_goes_to_the_next_engine(
         ) -> MipAnswer:
             raise SolverLicenceError("too large")
 
-    monkeypatch.setattr(engines, "mip_engines", lambda _: ([Limited(), HighsEngine()], ""))
+    both = [Limited(), HighsEngine()]
+    monkeypatch.setattr(engines, "mip_engines", lambda *_, **__: (both, ""))
     program = MixedProgram()
     program.add_column(1.0, 2.0, cost=1.0)
     chosen = ChosenEngine(SolveOptions())
     assert chosen.name == "Gurobi"
     assert chosen.solve(program, MipLimits(1.0, 0.0, None)).values == [1.0]
     assert chosen.name == "HiGHS"
-    monkeypatch.setattr(engines, "mip_engines", lambda _: ([Limited()], ""))
+    monkeypatch.setattr(engines, "mip_engines", lambda *_, **__: ([Limited()], ""))
     with pytest.raises(SolverLicenceError):
         ChosenEngine(SolveOptions()).solve(program, MipLimits(1.0, 0.0, None))
 
@@ -107,6 +110,41 @@ def test_gurobi_goes_first_where_its_full_licence_is_found(monkeypatch: pytest.M
     monkeypatch.setattr(engines, "why_no_gurobi", lambda: None)
     assert [one.name for one in mip_engines(SolveOptions())[0]] == ["Gurobi", "HiGHS"]
     assert [one.name for one in mip_engines(SolveOptions(engine="highs"))[0]] == ["HiGHS"]
+
+
+def test_cpsat_stands_in_for_highs_where_columns_may_be_whole_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "gurobipy", None)
+    for engine in ("auto", "cpsat"):
+        asked_for = mip_engines(SolveOptions(engine=engine), takes_whole_numbers=True)
+        assert [one.name for one in asked_for[0]] == ["CP-SAT"]
+    highs, _ = mip_engines(SolveOptions(engine="highs"), takes_whole_numbers=True)
+    assert [one.name for one in highs] == ["HiGHS"]
+
+
+def whole_program(parts: int | None) -> MixedProgram:
+    """Minimise x + 2 y, x >= 1.5 - y, y 0 or 1: x = 0.5 and y = 1, or x = 1.5 and y = 0."""
+    program = MixedProgram()
+    x, y = program.add_column(0.0, 9.0, cost=1.0), program.add_binary()
+    program.cost[y] = 2.0
+    program.add_row([(x, 1.0), (y, 1.0)], 1.5)
+    program.parts = parts
+    return program
+
+
+def test_cpsat_counts_columns_in_parts_of_their_units() -> None:
+    limits = MipLimits(10.0, 0.0, None)
+    engine = CpSatEngine(SolveOptions(threads=1))
+    start = np.array([9.0, np.nan])
+    answer = engine.solve(whole_program(2), limits, start)
+    assert answer.values is not None
+    assert (answer.values.tolist(), answer.bound, answer.status) == ([1.5, 0.0], 1.5, "optimal")
+    with pytest.raises(SolverError, match="has columns that are none; use the engine 'highs'"):
+        engine.solve(whole_program(None), limits)
+    impossible = whole_program(2)
+    impossible.add_row([(0, 1.0)], -np.inf, -1.0)
+    assert engine.solve(impossible, limits).status == "infeasible"
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -91,7 +91,7 @@ class GurobiEngine:
                 rows = np.flatnonzero(np.isfinite(values))
                 model.addMConstr(matrix[rows], columns, sense, values[rows])
             if start is not None:
-                columns.Start = start
+                columns.Start = np.where(np.isnan(start), gurobi.GRB.UNDEFINED, start)
             model.optimize()
             if model.Status == gurobi.GRB.INF_OR_UNBD:
                 # Presolve did not tell which; without such reductions the solve does.

@@ -34,6 +34,9 @@ class MixedProgram:
         self.is_integer: list[bool] = []
         self.row_lower: list[float] = []
         self.row_upper: list[float] = []
+        self.parts: int | None = None
+        """Some optimal solution has whole multiples of 1 / parts in all continuous columns; None:
+        that is not known."""
         self._row: list[int] = []
         self._column: list[int] = []
         self._value: list[float] = []
@@ -127,6 +130,8 @@ class MipAnswer:
     """No solution is smaller; -inf: nothing is proven."""
     status: str
     num_nodes: int = 0
+    is_exact: bool = False
+    """The bound is of sums of whole numbers, and off by the rounding of a float alone."""
 
 
 class MipEngine(Protocol):
@@ -139,7 +144,8 @@ class MipEngine(Protocol):
     def solve(
         self, program: MixedProgram, limits: MipLimits, start: FloatArray | None
     ) -> MipAnswer:
-        """Minimise; `start` is a solution that is known, for engines that take one.
+        """Minimise; `start` is a known solution, for engines that take one. NaN: the value of a
+        column is not known.
 
         Raises
         ------

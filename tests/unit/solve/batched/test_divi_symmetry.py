@@ -15,6 +15,8 @@ from heteroplace.parts.throughput.batched.device_symmetry import device_symmetry
 from heteroplace.parts.throughput.batched.divi_milp import build_model, solve_batched_milp
 from heteroplace.parts.throughput.batched.divi_rules import BatchRules
 from heteroplace.solve import Problem
+from heteroplace.solve.lp.highs import HighsEngine
+from heteroplace.solve.lp.linear_program import MipEngine
 from tests.strategies import AMPLE, Instance, exact_cases, random_graph
 from tests.unit.solve.batched.test_divi import free, nodes
 
@@ -59,9 +61,11 @@ def symmetric(seed: int, max_tasks: int = 3) -> Problem:
     return free(Instance(graph, cluster, table_from_rows(graph, cluster, one, {2: two})))
 
 
-def solved(problem: Problem, items: int, rules: BatchRules) -> tuple[int | None, bool]:
+def solved(
+    problem: Problem, items: int, rules: BatchRules, engine: MipEngine | None = None
+) -> tuple[int | None, bool]:
     """The optimum, and whether it is proven that there is none."""
-    end = solve_batched_milp(problem, items, rules, time_limit_s=60)
+    end = solve_batched_milp(problem, items, rules, time_limit_s=60, engine=engine)
     assert end.value_ns is None or end.bound_ns == end.value_ns, end
     return end.value_ns, end.is_infeasible
 
@@ -80,12 +84,21 @@ def test_first_uses_keep_the_optimum(seed: int, items: int, rounds: int) -> None
 def test_optimum_is_not_lost_in_presolve(seed: int, rounds: int, optimum_ns: int) -> None:
     """The presolve of HiGHS 1.12 calls the first program infeasible, and 14 ns the second's
     optimum."""
-    assert solved(symmetric(seed), 2, replace(FIRST, rounds=rounds)) == (optimum_ns, False)
+    for engine in (HighsEngine(), None):
+        found = solved(symmetric(seed), 2, replace(FIRST, rounds=rounds), engine)
+        assert found == (optimum_ns, False)
 
 
 def test_an_optimum_that_the_first_search_loses_is_found() -> None:
     """Without presolve, HiGHS 1.12 calls 14 ns the optimum, unless the objective is scaled."""
-    assert solved(symmetric(4762), 2, replace(NONE, rounds=2)) == (13, False)
+    for engine in (HighsEngine(), None):
+        assert solved(symmetric(4762), 2, replace(NONE, rounds=2), engine) == (13, False)
+
+
+def test_cpsat_finds_an_optimum_that_highs_loses() -> None:
+    """HiGHS 1.12 calls 14 ns the optimum, with and without presolve, whatever the scale."""
+    rules = replace(NONE, condition3="published")
+    assert solved(symmetric(224), 2, rules) == (12, False)
 
 
 @pytest.mark.costly

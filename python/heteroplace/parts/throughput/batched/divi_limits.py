@@ -12,6 +12,7 @@ from heteroplace.solve.problem import Problem
 
 _SPARE = 2e-6
 """Part of a memory that plans leave free: engines take rows as kept that are 1e-6 above."""
+_WORKSPACE_PART = 2.0**-20
 _EXACT_BYTES = 200_000
 """Of a memory of no more, a byte is a larger part than that."""
 
@@ -95,7 +96,9 @@ def _add_held(model: BatchModel, memory: int) -> None:
                 if read:
                     program.add_row([*read, (here, -1.0)], -math.inf, 0.0)
     kept_bytes = sum(graph.tensors[tensor].bytes for tensor in stays) * _items(model)
-    spare = _SPARE if is_whole and size > _EXACT_BYTES else 0.0
+    spare = 0.0
+    if size > _EXACT_BYTES:
+        spare = _SPARE if is_whole else -_SPARE  # what every plan needs rules none out
     program.add_row(used, -math.inf, 1.0 - kept_bytes / size - spare)
 
 
@@ -121,8 +124,12 @@ def _weights(model: BatchModel, memory: int) -> Terms:
 
 
 def _workspace(model: BatchModel, device: int, size: int) -> Terms:
-    """A term for the largest workspace on a device, as a part of `size`."""
+    """A term for the largest workspace on a device, as a part of `size`.
+
+    Its column counts in bytes, or in parts of the memory below `_SPARE`: whole numbers suffice.
+    """
     largest: int | None = None
+    part = max(1.0 / size, _WORKSPACE_PART)
     for slots in model.slots:
         for slot in slots:
             num_bytes = model.problem.graph.tasks[slot.task].workspace_bytes
@@ -130,10 +137,10 @@ def _workspace(model: BatchModel, device: int, size: int) -> Terms:
                 continue
             if largest is None:
                 largest = model.program.add_column(0.0, math.inf)
-            one = num_bytes * model.rules.block / size
+            one = num_bytes * model.rules.block / size / part
             need = [(c, count * one) for count, c in slot.sizes.items()]
             model.program.add_row([*need, (largest, -1.0)], -math.inf, 0.0)
-    return [] if largest is None else [(largest, 1.0)]
+    return [] if largest is None else [(largest, part)]
 
 
 def _add_published(model: BatchModel, memory: int) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heteroplace.errors import SolverError, SolverLicenceError
+from heteroplace.model.plan import Step
 from heteroplace.parts.throughput.batched.divi_limits import add_memory
 from heteroplace.parts.throughput.batched.divi_model import BatchModel, FoundBatch
 from heteroplace.parts.throughput.batched.divi_order import add_order
 from heteroplace.parts.throughput.batched.divi_rules import BatchRules
+from heteroplace.parts.throughput.batched.divi_start import start_values
 from heteroplace.parts.throughput.batched.divi_symmetry import add_symmetry
 from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
-from heteroplace.solve.lp.highs import HighsEngine
+from heteroplace.solve.lp.cpsat_program import CpSatEngine
 from heteroplace.solve.lp.linear_program import (
     INFEASIBLE,
     INTERRUPTED,
@@ -21,11 +24,13 @@ from heteroplace.solve.lp.linear_program import (
     MipEngine,
     MipLimits,
 )
-from heteroplace.solve.problem import Problem
+from heteroplace.solve.problem import Problem, SolveOptions
 
 _BOUND_SLACK = 2e-6
 """Error of an engine's bound that is allowed for, as a part of the horizon: big-M times its
 tolerance of integers, and its tolerance of rows."""
+_ROUNDING = 1e-3
+"""Error of an exact bound, as a part of the step between two makespans."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ def solve_batched_milp(
     horizon_ns: int | None = None,
     bound_ns: int = 0,
     engine: MipEngine | None = None,
+    start: Sequence[Step] | None = None,
 ) -> MilpEnd:
     """Minimise the makespan of `items` items.
 
@@ -92,7 +98,9 @@ def solve_batched_milp(
     bound_ns
         A makespan that no plan is below.
     engine
-        What solves it; None: HiGHS.
+        What solves it; None: CP-SAT.
+    start
+        Steps of a plan that keeps `rules`, for engines that take a start.
 
     Raises
     ------
@@ -114,13 +122,15 @@ def solve_batched_milp(
     failure = ""
     try:
         limits = MipLimits(left, 0.0, node_limit)
-        end = (engine or HighsEngine()).solve(model.program, limits, None)
+        values = None if start is None else start_values(model, start)
+        end = (engine or CpSatEngine(SolveOptions())).solve(model.program, limits, values)
     except SolverLicenceError:
         raise
     except SolverError as err:
         end, failure = MipAnswer(None, -math.inf, LIMIT), str(err)
     step = model.divisor_ns
-    proven = model.to_ns(end.bound) - _BOUND_SLACK * model.horizon_ns
+    slack_ns = _ROUNDING * step if end.is_exact else _BOUND_SLACK * model.horizon_ns
+    proven = model.to_ns(end.bound) - slack_ns
     if math.isfinite(proven):
         # Every makespan is a sum of times.
         bound_ns = max(bound_ns, math.ceil(proven / step) * step)

@@ -100,6 +100,7 @@ class BatchModel:
         self._unit_ns = self.divisor_ns
         while self.horizon_ns > _LARGEST_HORIZON * self._unit_ns:
             self._unit_ns *= 2
+        self.program.parts = self._unit_ns // self.divisor_ns
         self._find_heads_and_tails()
         least = self.unit(min(bound_ns, self.horizon_ns))
         self.end = self.program.add_column(least, self.unit(self.horizon_ns))

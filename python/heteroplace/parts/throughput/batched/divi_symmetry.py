@@ -37,12 +37,25 @@ def add_symmetry(model: BatchModel) -> None:
         _order_measures(model, symmetry)
         _order_items(model, model.slots[0])
         return
-    tasks = sorted(model.slots, key=_longest_ns, reverse=True)
+    tasks = tasks_in_order(model)
     for devices in symmetry.device_classes:
         _order_first_uses(model, tasks, [(device,) for device in devices])
     for nodes in symmetry.node_classes:
         _order_first_uses(model, tasks, nodes)
     _order_items(model, tasks[0])
+
+
+def tasks_in_order(model: BatchModel) -> list[list[Slot]]:
+    """Return the slots of each task, the longest task first."""
+    return sorted(model.slots, key=_longest_ns, reverse=True)
+
+
+def item_order(model: BatchModel) -> dict[int, int]:
+    """Return the rank of each device, node after node: items of one task ascend by it."""
+    devices = model.problem.cluster.devices
+    hosts = list(dict.fromkeys(device.host for device in devices))
+    order = sorted(range(len(devices)), key=lambda device: hosts.index(devices[device].host))
+    return {device: number for number, device in enumerate(order)}
 
 
 def _longest_ns(slots: Sequence[Slot]) -> int:
@@ -94,10 +107,7 @@ def _measure(model: BatchModel, device: int) -> Terms:
 
 def _order_items(model: BatchModel, slots: Sequence[Slot]) -> None:
     """A task has its items on devices in ascending order, node after node."""
-    devices = model.problem.cluster.devices
-    hosts = list(dict.fromkeys(device.host for device in devices))
-    order = sorted(range(len(devices)), key=lambda device: hosts.index(devices[device].host))
-    rank = {device: number for number, device in enumerate(order)}
+    rank = item_order(model)
     for item in range(1, model.num_items):
         row: Terms = []
         for slot in slots:

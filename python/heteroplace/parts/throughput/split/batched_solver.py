@@ -10,8 +10,7 @@ minimised is the makespan T of all L items; their throughput in DiviML's sense i
    (`src/parts/throughput/batched/batch_search.h`), each seed on a thread.
 4. A small whole is solved exactly by DiviML's programme; bounds of modules with what is left.
 
-Unlike DiviML, modules of a pair are annealed, not solved by a MILP: with 16 items one module of ten
-convolutions is out of its reach. Exact is what step 4 proves.
+Unlike DiviML, modules of a pair are annealed, not solved by a MILP. Exact is what step 4 proves.
 """
 
 from __future__ import annotations
@@ -352,7 +351,7 @@ class BatchedSplit:
     def _solve_programme(self, memory: MemoryRule, share: float) -> None:
         """Only what is shorter than the best plan: with less big-M, bounds are proven sooner."""
         iterations = self.options.iterations
-        engine = ChosenEngine(self.options)
+        engine = ChosenEngine(self.options, takes_whole_numbers=True)
         end = solve_batched_milp(
             self.problem,
             self.options.items,
@@ -362,6 +361,7 @@ class BatchedSplit:
             horizon_ns=self.best_ns,
             bound_ns=self.bound_ns,
             engine=engine,
+            start=self.best,
         )
         if end.was_interrupted:
             self._stop.set()

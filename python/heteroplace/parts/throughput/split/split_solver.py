@@ -59,7 +59,7 @@ class SplitSolver:
 
     name = "split"
     takes_items = True
-    engines: ClassVar = {"latency": ("cpsat",), "items": ("gurobi", "highs")}
+    engines: ClassVar = {"latency": ("cpsat",), "items": ("gurobi", "cpsat", "highs")}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""

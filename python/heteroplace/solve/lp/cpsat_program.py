@@ -1,0 +1,115 @@
+"""MixedProgram -> CP-SAT, through OR-Tools' model builder: several threads, and a start.
+
+CP-SAT counts in whole numbers. A continuous column counts in parts of its unit
+(`MixedProgram.parts`), of which some optimal solution has whole numbers in every such column.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from heteroplace.errors import SolverError
+from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
+from heteroplace.solve.exact.one_thread import stop_until_done
+from heteroplace.solve.lp.linear_program import (
+    INFEASIBLE,
+    INTERRUPTED,
+    LIMIT,
+    OPTIMAL,
+    FloatArray,
+    MipAnswer,
+    MipLimits,
+    MixedProgram,
+)
+from heteroplace.solve.problem import SolveOptions
+
+_LARGEST_VALUE = 2.0**40
+"""Of a column, in its parts: beyond it CP-SAT would cut bounds off."""
+_MIN_S = 0.01
+
+
+class CpSatEngine:
+    """CP-SAT, for programs whose continuous columns may be whole numbers."""
+
+    name = "CP-SAT"
+
+    def __init__(self, options: SolveOptions) -> None:
+        """Take threads, seed and a deterministic budget from the options of a solve."""
+        self._options = options
+
+    def solve(
+        self, program: MixedProgram, limits: MipLimits, start: FloatArray | None = None
+    ) -> MipAnswer:
+        """See `MipEngine.solve`. A start may lack columns, and `limits.node_limit` does not count:
+        CP-SAT has no nodes, but a deterministic time."""
+        from ortools.linear_solver.python import model_builder_helper
+
+        if program.parts is None:
+            raise SolverError(
+                "CP-SAT counts in whole numbers, and this program has columns that are none; use "
+                "the engine 'highs'"
+            )
+        model: Any = model_builder_helper.ModelBuilderHelper()
+        model.fill_model_from_sparse_data(
+            np.array(program.lower, np.float64),
+            np.array(program.upper, np.float64),
+            np.array(program.cost, np.float64),
+            np.array(program.row_lower, np.float64),
+            np.array(program.row_upper, np.float64),
+            program.matrix(),
+        )
+        for column in np.flatnonzero(program.is_integer).tolist():
+            model.set_var_integrality(column, True)
+        if start is not None:
+            for column in np.flatnonzero(~np.isnan(start)).tolist():
+                model.add_hint(column, float(start[column]))
+        solver: Any = model_builder_helper.ModelSolverHelper("sat")
+        solver.set_time_limit_in_seconds(max(_MIN_S, limits.time_limit_s))
+        solver.set_solver_specific_parameters(self._parameters(program.parts, limits))
+        with ThreadPoolExecutor(1) as executor:  # as Python sees Ctrl-C on its main thread alone
+            solve = executor.submit(solver.solve, model)
+            try:
+                solve.result()
+                was_interrupted = False
+            except KeyboardInterrupt:
+                stop_until_done(solver.interrupt_solve, [solve])
+                was_interrupted = True
+        return self._answer(solver, model_builder_helper.SolveStatus, was_interrupted)
+
+    def _parameters(self, parts: int, limits: MipLimits) -> str:
+        options = self._options
+        parameters = {
+            "num_workers": options.threads,
+            "random_seed": options.seed,
+            "relative_gap_limit": limits.gap_ratio,
+            "mip_var_scaling": float(parts),
+            "mip_max_bound": _LARGEST_VALUE,
+            "catch_sigint_signal": "false",
+        }
+        if options.iterations is not None:
+            # Workers take turns in a fixed order; without it their exchange depends on the clock.
+            parameters["interleave_search"] = "true"
+            parameters["max_deterministic_time"] = (
+                options.iterations / ITERATIONS_PER_DETERMINISTIC_SECOND
+            )
+        return " ".join(f"{name}: {value}" for name, value in parameters.items())
+
+    def _answer(self, solver: Any, statuses: Any, was_interrupted: bool) -> MipAnswer:
+        status = solver.status()
+        if status == statuses.INFEASIBLE:
+            return MipAnswer(None, -np.inf, INFEASIBLE)
+        if status in (statuses.MODEL_INVALID, statuses.ABNORMAL, statuses.INCOMPATIBLE_OPTIONS):
+            raise SolverError(
+                f"CP-SAT refuses the program: {solver.status_string() or status}; use the engine "
+                "'highs'"
+            )
+        has_solution = solver.has_solution()
+        values = np.array(solver.variable_values()) if has_solution else None
+        bound = solver.best_objective_bound() if solver.has_response() else -math.inf
+        ending = OPTIMAL if status == statuses.OPTIMAL else LIMIT
+        ending = INTERRUPTED if was_interrupted else ending
+        return MipAnswer(values, float(bound), ending, is_exact=True)
