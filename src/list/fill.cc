@@ -21,6 +21,7 @@ class Filler {
         is_present_(static_cast<size_t>(problem.num_tensors) *
                     static_cast<size_t>(problem.num_memories)),
         stamp_(static_cast<size_t>(problem.num_tensors), 0),
+        num_readers_(static_cast<size_t>(problem.num_tensors), 0),
         group_device_(static_cast<size_t>(problem.num_groups), -1),
         device_(static_cast<size_t>(problem.num_tasks), -1),
         memory_devices_(static_cast<size_t>(problem.num_memories)) {
@@ -30,17 +31,24 @@ class Filler {
     for (int device = 0; device < problem.num_devices; ++device) {
       memory_devices_[problem.device_memory[device]].push_back(device);
     }
+    for (int tensor : problem.task_reads.values) ++num_readers_[tensor];
     RankMemories();
   }
 
+  /*! \brief Places the next task of the order, unless the first of its group has placed it. */
   void Place(int task) {
     const int group = problem_.task_group[task];
-    if (group >= 0 && group_device_[group] >= 0) return;  // Placed with the first of its group.
-    const std::span<const int> tasks = problem_.Colocated(task);
-    const auto [device, position] = Choose(tasks);
-    if (group >= 0) group_device_[group] = device;
-    Charge(tasks, device);
-    if (position > current_) current_ = position;
+    if (group < 0 || group_device_[group] < 0) {
+      const std::span<const int> tasks = problem_.Colocated(task);
+      const auto [device, position] = Choose(tasks, Charged(task, tasks));
+      if (group >= 0) group_device_[group] = device;
+      for (int member : tasks) device_[member] = device;
+      Charge(tasks, Charged(task, tasks), device);
+      if (position > current_) current_ = position;
+    } else if (problem_.counts_lifetimes) {
+      Charge({}, {&task, 1}, device_[task]);
+    }
+    if (problem_.counts_lifetimes) Release(task);
   }
 
   std::vector<int> Take() { return std::move(device_); }
@@ -69,8 +77,14 @@ class Filler {
                              [&total](int left, int right) { return total[left] < total[right]; });
   }
 
+  /*! \brief Tasks of a group whose tensors count when it is placed: by lifetime the first only, as
+   * the others have theirs later, when much of the first may be free again. */
+  std::span<const int> Charged(const int& task, std::span<const int> tasks) const {
+    return problem_.counts_lifetimes ? std::span<const int>(&task, 1) : tasks;
+  }
+
   /*! \brief Device for the tasks, and the position that is filled from now on. */
-  std::pair<int, size_t> Choose(std::span<const int> tasks) {
+  std::pair<int, size_t> Choose(std::span<const int> tasks, std::span<const int> charged) {
     const size_t count = memories_.size();
     int64_t least = std::numeric_limits<int64_t>::max();
     int chosen = -1;
@@ -81,7 +95,8 @@ class Filler {
       const int device = Fastest(tasks, memories_[position]);
       if (device < 0) continue;
       const bool may_go = !is_behind || rule_ == FillRule::kReturn || !is_passing_allowed;
-      const int64_t lack = may_go ? BytesNeeded(tasks, device) - room_[memories_[position]] : least;
+      const int64_t lack =
+          may_go ? BytesNeeded(tasks, charged, device) - room_[memories_[position]] : least;
       if (may_go && lack <= 0) {
         return {device, !is_behind && is_passing_allowed ? position : current_};
       }
@@ -109,7 +124,8 @@ class Filler {
     return best;
   }
 
-  int64_t BytesNeeded(std::span<const int> tasks, int device) {
+  /*! \brief Bytes of weights and workspace of `tasks`, and of tensors of `charged`. */
+  int64_t BytesNeeded(std::span<const int> tasks, std::span<const int> charged, int device) {
     const int memory = problem_.device_memory[device];
     int64_t total = 0;
     int64_t workspace = workspace_[device];
@@ -117,6 +133,8 @@ class Filler {
     for (int task : tasks) {
       total += problem_.weight_bytes[task];
       workspace = std::max(workspace, problem_.workspace_bytes[task]);
+    }
+    for (int task : charged) {
       for (int tensor : problem_.task_makes[task]) total += NewBytes(tensor, memory);
       for (int tensor : problem_.task_reads[task]) total += NewBytes(tensor, memory);
     }
@@ -133,14 +151,36 @@ class Filler {
     return problem_.tensor_bytes[tensor];
   }
 
-  void Charge(std::span<const int> tasks, int device) {
+  void Charge(std::span<const int> tasks, std::span<const int> charged, int device) {
     const int memory = problem_.device_memory[device];
-    room_[memory] -= BytesNeeded(tasks, device);
+    room_[memory] -= BytesNeeded(tasks, charged, device);
     for (int task : tasks) {
-      device_[task] = device;
       workspace_[device] = std::max(workspace_[device], problem_.workspace_bytes[task]);
+    }
+    for (int task : charged) {
       for (int tensor : problem_.task_makes[task]) is_present_[At(tensor, memory)] = 1;
       for (int tensor : problem_.task_reads[task]) is_present_[At(tensor, memory)] = 1;
+    }
+  }
+
+  /*! \brief Frees what nobody reads after the task; outputs stay. */
+  void Release(int task) {
+    for (int tensor : problem_.task_reads[task]) {
+      if (--num_readers_[tensor] == 0) ReleaseTensor(tensor);
+    }
+    for (int tensor : problem_.task_makes[task]) {
+      if (num_readers_[tensor] == 0) ReleaseTensor(tensor);
+    }
+  }
+
+  void ReleaseTensor(int tensor) {
+    const bool is_everywhere = problem_.producer[tensor] < 0 && problem_.host < 0;
+    if (is_everywhere || problem_.is_output[tensor] != 0) return;
+    for (int memory = 0; memory < problem_.num_memories; ++memory) {
+      const bool is_kept = memory == problem_.host && problem_.IsChargedToHost(tensor);
+      if (is_kept || is_present_[At(tensor, memory)] == 0) continue;
+      is_present_[At(tensor, memory)] = 0;
+      room_[memory] += problem_.tensor_bytes[tensor];
     }
   }
 
@@ -156,6 +196,7 @@ class Filler {
   std::vector<uint8_t> is_present_;  // [num_tensors][num_memories]
   std::vector<int64_t> stamp_;       // [num_tensors]
   int64_t stamp_now_ = 0;
+  std::vector<int> num_readers_;                  // [num_tensors], whose turn is still to come
   std::vector<int> group_device_;                 // [num_groups], -1: not chosen yet
   std::vector<int> device_;                       // [num_tasks]
   std::vector<std::vector<int>> memory_devices_;  // [num_memories]

@@ -152,6 +152,10 @@ class Network:
         self._ops: list[_Op] = []
         self._group_of: dict[str, str] = {}
         """By the name of a variable's read, its variable."""
+        self._forward_of: dict[str, str] = {}
+        """By the name of a task of the backward pass, the forward op whose gradient it is part of."""
+        self._current_forward: str | None = None
+        """The forward op whose gradient is being added."""
         self._updates: list[str] = []
         """Results of updates that no gradient makes."""
         self._num_of: defaultdict[str, int] = defaultdict(int)
@@ -197,21 +201,40 @@ class Network:
         self._ops.append(_Op(name, op, tuple(inputs), results, flops))
         return results
 
-    def training_graph(self, losses: Sequence[Value]) -> TaskGraph:
-        """Return the step: forward, the gradients of the sum of `losses`, and all updates."""
+    def training_graph(
+        self, losses: Sequence[Value], *, colocates_gradients: bool = False
+    ) -> TaskGraph:
+        """Return the step: forward, the gradients of the sum of `losses`, and all updates.
+
+        Parameters
+        ----------
+        colocates_gradients
+            Each forward op and all ops of its gradient are one colocation group, as with
+            TensorFlow's `colocate_gradients_with_ops`. A sum of gradients joins the first of them.
+        """
         gradients: defaultdict[str, list[Value]] = defaultdict(list)
         for loss in losses:
             gradients[loss.name].append(self._constant())
         for op in reversed(self._ops):
             of_results = [self._sum(gradients[value.name]) for value in op.results]
             if any(of_results) and any(value.is_trained for value in op.inputs):
+                self._current_forward = op.name
                 self._add_gradients(op, [one for one in of_results if one], gradients)
+                self._current_forward = None
         outputs = [*(loss.name for loss in losses), *self._updates]
         for read, variable in self._group_of.items():
             gradient = self._sum(gradients[read])
             if gradient:
                 outputs.append(self._update(read, variable, gradient))
-        return self._builder.finalize(outputs)
+        graph = self._builder.finalize(outputs)
+        return self._with_colocated_gradients(graph) if colocates_gradients else graph
+
+    def _with_colocated_gradients(self, graph: TaskGraph) -> TaskGraph:
+        group_of = {name: name for name in self._forward_of.values()} | self._forward_of
+        tasks = (
+            replace(task, together=group_of.get(task.name, task.together)) for task in graph.tasks
+        )
+        return replace(graph, tasks=tuple(tasks))
 
     def _add_gradients(
         self, op: _Op, of_results: list[Value], gradients: defaultdict[str, list[Value]]
@@ -254,7 +277,11 @@ class Network:
     def _sum(self, values: list[Value]) -> Value | None:
         if len(values) < 2:
             return values[0] if values else None
-        return self._task(self._next_name("sum"), "add_n", values, (values[0].shape,))[0]
+        name = self._next_name("sum")
+        forward = self._forward_of.get(values[0].name.rpartition(".")[0])
+        if forward is not None:
+            self._forward_of[name] = forward
+        return self._task(name, "add_n", values, (values[0].shape,))[0]
 
     def _update(self, read: str, variable: str, gradient: Value) -> str:
         """Add the slots of a variable and its update; return the update's result."""
@@ -291,6 +318,8 @@ class Network:
         group: str | None = None,
         resident_bytes: int = 0,
     ) -> tuple[Value, ...]:
+        if self._current_forward is not None:
+            self._forward_of[name] = self._current_forward
         constants = [self._constant() for _ in range(_NUM_CONSTANTS.get(op, 0))]
         task = Task(name, op, flops=flops, weight_bytes=resident_bytes, together=group)
         self._builder.add_task(task, list(dict.fromkeys(v.name for v in [*inputs, *constants])))
