@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.exact import fusion, symmetry
+from benchmarks.exact import fusion, orders, symmetry
 from benchmarks.exact import table as exact_table
 from benchmarks.exact.cases import (
     COARSE,
@@ -84,11 +84,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="nodes and CCR of Celeritas' graphs before and after fusion, instead of the tables",
     )
     parser.add_argument(
+        "--orders",
+        action="store_true",
+        help="step times of Celeritas' methods under other assumptions, instead of the tables; "
+        f"REGEX is then searched in NETWORK/SETTING (default: {orders.DEFAULT})",
+    )
+    parser.add_argument(
         "--plot",
         action=WrittenFile,
         type=Path,
         metavar="FILE.svg",
-        help=f"draw the picture of the table: one of {', '.join(PICTURES)}",
+        help=f"draw the picture of --orders, or of the table: one of {', '.join(PICTURES)}",
     )
     parser.epilog = (
         f"REGEX is searched in TABLE/GRAPH, e.g. '^divi-latency/.*sdep'. Tables: "
@@ -113,6 +119,13 @@ def run(arguments: argparse.Namespace, say: Say) -> Iterable[Row]:
         if getattr(arguments, kind):
             refuse_ignored(arguments, add_arguments, kind)
             return rows_of(say)
+    if arguments.orders:
+        refuse_ignored(arguments, add_arguments, "orders", ("only", "plot"))
+        if arguments.plot is None:
+            return orders.order_rows(say, arguments.only)
+        check_can_plot(arguments.plot)
+        rows = orders.order_rows(say, arguments.only)
+        return _drawn(rows, arguments.plot, orders.draw_orders, say)
     solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
     options = ExactOptions(arguments.only, solvers, arguments.budget, arguments.seed)
     if arguments.plot is None:
@@ -151,6 +164,8 @@ def table(rows: list[Row]) -> str:
         return symmetry.symmetry_table(rows)
     if rows and "fused_ccr" in rows[0]:
         return fusion.fusion_table(rows)
+    if rows and "setting" in rows[0]:
+        return orders.order_table(rows)
     return exact_table.tables(rows)
 
 

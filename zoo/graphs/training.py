@@ -153,7 +153,7 @@ class Network:
         self._group_of: dict[str, str] = {}
         """By the name of a variable's read, its variable."""
         self._forward_of: dict[str, str] = {}
-        """By the name of a task of the backward pass, the forward op whose gradient it is part of."""
+        """By the name of a task of the backward pass, the forward op that its gradient is of."""
         self._current_forward: str | None = None
         """The forward op whose gradient is being added."""
         self._updates: list[str] = []

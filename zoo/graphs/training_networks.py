@@ -27,7 +27,7 @@ from zoo.graphs.training_sequences import nmt, transformer
 _CLASSES = 1001
 
 
-def inception_v3(batch: int = 512) -> TaskGraph:
+def inception_v3(batch: int = 512, *, colocates_gradients: bool = False) -> TaskGraph:
     """Return a step of Inception-v3 (Szegedy et al., 2016) on images of 299 x 299."""
     network = _Images("inception-v3", batch)
     x = network.image(299, 3)
@@ -64,10 +64,13 @@ def inception_v3(batch: int = 512) -> TaskGraph:
         parts = [network.conv(one, 384, area) for one in (wide, deep) for area in ((1, 3), (3, 1))]
         pooled = network.chain(network.pool(x), (192, 1, 1))
         x = network.join([network.conv(x, 320, (1, 1)), *parts, pooled])
-    return network.training_graph([network.classify(x), aside, *network.decays])
+    losses = [network.classify(x), aside, *network.decays]
+    return network.training_graph(losses, colocates_gradients=colocates_gradients)
 
 
-def holography(batch: int = 32, layers: int = 56) -> TaskGraph:
+def holography(
+    batch: int = 32, layers: int = 56, *, colocates_gradients: bool = False
+) -> TaskGraph:
     """Return a step of a residual network on images of 384 x 384 with 24 filters per layer, after
     Tensor Holography (Shi et al., 2021)."""
     network = _Images("tensor-holography", batch)
@@ -79,7 +82,8 @@ def holography(batch: int = 32, layers: int = 56) -> TaskGraph:
     target = network.input("target", made.shape)
     difference = network.add("add", [made, target], made.shape)
     square = network.add("multiply", [difference, difference], made.shape)
-    return network.training_graph([network.add("loss", [square], (1,)), *network.decays])
+    losses = [network.add("loss", [square], (1,)), *network.decays]
+    return network.training_graph(losses, colocates_gradients=colocates_gradients)
 
 
 class _Images(Network):
@@ -167,10 +171,11 @@ def _dense(network: Network, name: str, x: Value, columns: int) -> Value:
     return network.add("bias_add", [product, network.variable(f"{name}/bias", (columns,))], shape)
 
 
-TRAINED: Mapping[str, Callable[[], TaskGraph]] = {
+TRAINED: Mapping[str, Callable[..., TaskGraph]] = {
     "holography": holography,
     "inception-v3": inception_v3,
     "nmt": nmt,
     "transformer": transformer,
 }
-"""The networks by name, small ones first."""
+"""The networks by name, small ones first; all take `colocates_gradients`, as
+`Network.training_graph` does."""

@@ -24,7 +24,14 @@ class _Cell:
     memory: Value
 
 
-def nmt(batch: int = 1024, steps: int = 34, layers: int = 4, units: int = 2048) -> TaskGraph:
+def nmt(
+    batch: int = 1024,
+    steps: int = 34,
+    layers: int = 4,
+    units: int = 2048,
+    *,
+    colocates_gradients: bool = False,
+) -> TaskGraph:
     """Return a step of translation: an encoder and a decoder of LSTM layers, unrolled over `steps`
     words each, Luong's attention, and a softmax over 32,000 words."""
     network = _Sequences("nmt", batch)
@@ -49,11 +56,18 @@ def nmt(batch: int = 1024, steps: int = 34, layers: int = 4, units: int = 2048) 
         heads.append(network.add("tanh", [network.product(both, mixed)], (batch, units)))
     rows = network.add("concat", heads, (batch, steps * units))
     rows = network.add("reshape", [rows], (batch * steps, units))
-    return network.training_graph([network.guess(rows)])
+    losses = [network.guess(rows)]
+    return network.training_graph(losses, colocates_gradients=colocates_gradients)
 
 
 def transformer(
-    batch: int = 32, length: int = 512, layers: int = 19, heads: int = 16, hidden: int = 1024
+    batch: int = 32,
+    length: int = 512,
+    layers: int = 19,
+    heads: int = 16,
+    hidden: int = 1024,
+    *,
+    colocates_gradients: bool = False,
 ) -> TaskGraph:
     """Return a step of a decoder-only transformer whose heads are ops of their own."""
     network = _Sequences("transformer", batch)
@@ -71,7 +85,8 @@ def transformer(
         inner = network.dense(f"{name}/wide", network.norm(f"{name}/norm2", x), 4 * hidden)
         inner = network.add("gelu", [inner], inner.shape)
         x = network.sum([network.dense(f"{name}/narrow", inner, hidden), x])
-    return network.training_graph([network.guess(network.norm("norm", x))])
+    losses = [network.guess(network.norm("norm", x))]
+    return network.training_graph(losses, colocates_gradients=colocates_gradients)
 
 
 class _Sequences(Network):

@@ -76,8 +76,13 @@ def has_pymetis() -> bool:
     return find_spec("pymetis") is not None
 
 
-def partition_plan(problem: Problem, seed: int = 0) -> NativePlan:
+def partition_plan(problem: Problem, seed: int = 0, *, balances_memory: bool = True) -> NativePlan:
     """Return the plan; it may overflow memories (`violation`).
+
+    Parameters
+    ----------
+    balances_memory
+        Cut once more, by run time and bytes, where no mapping fits; False: by run time alone.
 
     O((tasks + reads) log tasks) for each of at most 120 ways to give the parts to the devices.
 
@@ -90,7 +95,7 @@ def partition_plan(problem: Problem, seed: int = 0) -> NativePlan:
     native = problem.native
     graph = _TaskWeights(problem)
     best: tuple[int, int, IntArray] | None = None
-    for weight in (graph.run_ns, graph.both):
+    for weight in (graph.run_ns, graph.both) if balances_memory else (graph.run_ns,):
         trial = _best_mapping(problem, graph.partition(pymetis, weight, seed))
         if best is None or trial[:2] < best[:2]:
             best = trial
