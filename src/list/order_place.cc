@@ -11,7 +11,7 @@ namespace heteroplace::list {
 
 namespace {
 
-constexpr int kMaxFillings = 16;
+constexpr int kMaxFillings = 8;  // each costs as much as a plan
 
 /*! \brief Bytes that each memory lacks at its peak. */
 std::vector<int64_t> LiveLacks(const model::Problem& problem, const model::NativePlan& plan) {
@@ -31,14 +31,13 @@ model::NativePlan OrderPlace(const model::Problem& problem, std::span<const int>
   for (int filling = 0; filling < kMaxFillings; ++filling) {
     const std::vector<int> device = FillMemories(problem, order, capacity, FillRule::kReturn);
     model::NativePlan plan = ScheduleInOrder(problem, device, order);
-    const bool may_shrink = problem.counts_lifetimes && plan.violation > 0 &&
-                            plan.violation < model::kUnreachablePenalty;
-    if (!may_shrink) return filling == 0 || plan.violation == 0 ? plan : best;
-    const std::vector<int64_t> lacks = LiveLacks(problem, plan);
+    if (plan.violation == 0) return plan;
+    const bool can_shrink = problem.counts_lifetimes && plan.violation < model::kUnreachablePenalty;
+    const std::vector<int64_t> lacks =
+        can_shrink ? LiveLacks(problem, plan) : std::vector<int64_t>(capacity.size(), 0);
     if (filling == 0 || plan.violation < best.violation) best = std::move(plan);
-    for (int memory = 0; memory < problem.num_memories; ++memory) {
-      capacity[memory] -= lacks[memory];
-    }
+    if (!can_shrink) break;
+    for (size_t memory = 0; memory < capacity.size(); ++memory) capacity[memory] -= lacks[memory];
   }
   return best;
 }

@@ -13,7 +13,10 @@ namespace heteroplace::list {
  * run in that order.
  *
  * Unlike the paper: received copies count as memory; devices of one memory share its tasks; where
- * no later memory has room, tasks go back to an earlier one.
+ * no later memory has room, tasks go back to an earlier one. Where tensors count by lifetime, the
+ * paper's sum over all nodes would fill every memory in the forward pass of a training step, and
+ * the rest would alternate between full memories. So tensors count while they live; a memory that
+ * still overflows is filled again, by what it lacked less.
  *
  * \param order [num_tasks], a topological order
  */

@@ -38,6 +38,7 @@ SMALLEST = {
     "distir --run": "--only ^smallest$ --batches 4 --rounds 1 --quick",
     "dynamic": "--only ^smallest/zipf1$",
     "exact": "--only ^divi-module/rwnn/er10x1$ --solvers heft --budget 1",
+    "exact --orders": "--only ^smallest/colocated$",
     "ranks": "--only ^message/8$",
     "serving": "--only ^smallest$",
     "tables": "--only ^divi-split/rwnn/er10x5-sdep2$ --budget 0.1 "
@@ -88,7 +89,7 @@ def test_smallest_size_has_rows_and_a_table(
 
 def test_every_benchmark_has_a_smallest_size() -> None:
     names = {*bench._NEED_TVM, *bench._OF_ARGUMENTS, "exact", "place", "distir", "tables"}
-    names |= {f"run --{kind}" for kind in bench._INSTEAD} | {"distir --run"}
+    names |= {f"run --{kind}" for kind in bench._INSTEAD} | {"distir --run", "exact --orders"}
     assert names == {*SMALLEST, NEEDS_A_GPU}
 
 

@@ -39,6 +39,7 @@ def test_a_number_out_of_range_is_refused_by_its_option(
         ("place --saga --peers", "--peers does not read --saga"),
         ("exact --symmetry --budget 3", "--symmetry does not read --budget"),
         ("exact --fusion --seed 1", "--fusion does not read --seed"),
+        ("exact --orders --budget 3", "--orders does not read --budget"),
         ("distir --run --rows F --plot G.svg", "--run does not read --rows, --plot"),
         ("distir --run --memory-gib 8 --processes 2", "--run does not read --processes, --memory"),
         ("distir --growth --plot G.svg", "--growth does not read --plot"),

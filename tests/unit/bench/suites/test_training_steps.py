@@ -112,3 +112,21 @@ def test_views_cost_a_launch_and_products_their_arithmetic() -> None:
     assert flops / 512 == pytest.approx(3 * 11.4e9, rel=0.1)
     peak = cluster.devices[0].flops_per_second or 0
     assert total > flops / peak * 1e9
+
+
+def test_gradients_share_the_group_of_their_op_if_asked() -> None:
+    network = Network("shared")
+    w = network.variable("w", (4,))
+    x = network.add("relu", [w], (4,))
+    y = network.add("multiply", [network.add("tanh", [x], (4,)), x], (4,))
+    graph = network.training_graph([network.add("loss", [y], (1,))], colocates_gradients=True)
+    group_of = {task.name: task.together for task in graph.tasks}
+    assert group_of["grad/tanh_1"] == group_of["tanh_1"] == "tanh_1"
+    # The gradient of a broadcast product: its views, axes and constants, too.
+    of_product = {name for name, group in group_of.items() if group == "multiply_1"}
+    assert {"multiply_1", "grad/multiply_1", "grad/multiply_2", "axes_1"} < of_product
+    assert {"sum_view_1", "reshape_view_1", "dependency_1"} < of_product
+    # x has two readers; the sum of their gradients is with the product, whose gradient came first.
+    assert group_of["sum_1"] == "multiply_1"
+    assert group_of["w/update"] == group_of["w"] == "w"
+    assert [name for name, group in group_of.items() if group is None] == ["constant_1"]

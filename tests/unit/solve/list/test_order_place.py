@@ -27,7 +27,7 @@ def placed(problem: Problem) -> tuple[NativePlan, dict[str, int]]:
 def test_a_chain_stays_on_one_device_that_holds_two_tensors_at_a_time() -> None:
     """Five tensors of 10 bytes, of which two live at once: 20 of 25 bytes, and no copy."""
     names = "abcde"
-    times = {name: (1, 1) for name in names}
+    times: dict[str, tuple[int | None, ...]] = {name: (1, 1) for name in names}
     problem = problem_of(instance(list(pairwise(names)), times, gpus(BOTH_WAYS, 2, 25)))
     plan, devices = placed(problem)
     assert devices == dict.fromkeys(names, 0)
@@ -41,7 +41,7 @@ def test_a_chain_is_cut_where_nothing_is_freed() -> None:
     """By the sum 25 bytes hold a and b; c, d and e need 10 bytes each and a copy of b: one device
     lacks memory, and tasks alternate."""
     names = "abcde"
-    times = {name: (1, 1) for name in names}
+    times: dict[str, tuple[int | None, ...]] = {name: (1, 1) for name in names}
     problem = problem_of(instance(list(pairwise(names)), times, gpus(BOTH_WAYS, 2, 25)))
     plan = OrderPlaceSolver().native_plan(replace(problem, frees_tensors=False))
     devices = plan.devices(5).tolist()
