@@ -33,8 +33,8 @@ def chain(capacity: int) -> Problem:
 
 
 def test_figures_are_those_of_the_copies_and_the_runs() -> None:
-    """a on device 0, b on 1, c on 0: two copies of 1 ms, one each way. Device 0 has a, then b's copy
-    and c, device 1 a's copy and b: 20 bytes at once."""
+    """a on device 0, b on 1, c on 0: two copies of 1 ms, one each way. Each device holds two
+    tensors at once, 20 bytes."""
     problem = chain(19)
     plan = evaluate_order(problem.native, [0, 1, 0], [0, 1, 2])
     figures = orders.plan_figures(problem, plan)
