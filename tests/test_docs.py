@@ -382,7 +382,7 @@ def test_a_tutorial_is_not_recorded_beside_other_programs(
 
 
 def test_texts_name_one_version_of_each_peer() -> None:
-    texts = [ROOT / "README.md", DOCS / "comparison.md", DOCS / "measured.md"]
+    texts = [ROOT / "README.md", DOCS / "guide" / "alternatives.md", DOCS / "measured.md"]
     written = "\n".join(path.read_text() for path in texts)
     for peer, pattern in (
         ("onnxruntime", r"(?:onnxruntime|ONNX Runtime \|) ([0-9]+\.[0-9]+)"),
