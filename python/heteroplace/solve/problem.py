@@ -179,7 +179,7 @@ class SolveOptions:
     engine: str = option(
         ENGINES[0],
         "what solves the programmes of exact solvers; auto: Gurobi where a licence takes the "
-        "programme, else CP-SAT for intervals, and HiGHS for MILPs that CP-SAT does not state",
+        "programme, else CP-SAT if whole numbers suffice, else HiGHS",
         choices=lambda: ENGINES,
     )
     list_parts: str = option(
