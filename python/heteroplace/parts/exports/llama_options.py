@@ -49,7 +49,7 @@ class LlamaOptions:
     gpu_layers: int | None = None
     """Layers on GPUs: the output, and then blocks from the last one (`-ngl`). None: not given."""
     shares: tuple[float, ...] = ()
-    """The share of each GPU (`-ts`). None: by the memory of the GPUs."""
+    """The share of each GPU (`-ts`). Empty: by the memory of the GPUs."""
     overrides: list[tuple[re.Pattern[str], str]] = field(default_factory=list)
     """Patterns of names of tensors, and the buffers that they go to; the first one counts."""
     is_one_gpu: bool = False
