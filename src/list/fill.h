@@ -27,8 +27,10 @@ enum class FillRule {
  * goes to the next one that can run it and has room, without a change of the current one. Without
  * any room a task goes where it lacks least.
  *
- * \param order [num_tasks], a topological order  \param capacity [num_memories] bytes, at most the
- * real ones Complexity: O((reads + makes) * num_memories).
+ * \param order [num_tasks], a topological order.
+ * \param capacity [num_memories] bytes, at most the real ones.
+ *
+ * Complexity: O((reads + makes) * num_memories).
  */
 std::vector<int> FillMemories(const model::Problem& problem, std::span<const int> order,
                               std::span<const int64_t> capacity, FillRule rule);

@@ -147,6 +147,12 @@ def test_cpsat_counts_columns_in_parts_of_their_units() -> None:
     assert engine.solve(impossible, limits).status == "infeasible"
 
 
+def test_options_that_cpsat_does_not_know_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpSatEngine, "_parameters", lambda *_: "no_such_parameter: 1")
+    with pytest.raises(SolverError, match="CP-SAT refuses the program"):
+        CpSatEngine(SolveOptions()).solve(whole_program(2), MipLimits(10.0, 0.0, None))
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_solver_says_which_engines_it_takes(objective: str) -> None:
     for name, solver in SOLVERS.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from ortools.sat.python import cp_model
 
@@ -17,7 +17,7 @@ from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.graph_model import GraphModel
 from heteroplace.solve.exact.incumbent import EngineEnd
-from heteroplace.solve.exact.one_thread import stop_until_done
+from heteroplace.solve.exact.one_thread import run_until_interrupt
 from heteroplace.solve.exact.schedule import Schedule
 from heteroplace.solve.problem import ProgressReport, SolveOptions
 
@@ -77,7 +77,10 @@ def solve_model(
         solver.parameters.interleave_search = True
     begin = time.perf_counter()
     report = None if options.progress is None else _Report(options, begin)
-    status, was_interrupted = _solve_on_thread(solver, model, report)
+    solver.parameters.catch_sigint_signal = False
+    status, was_interrupted = run_until_interrupt(
+        partial(solver.solve, model, report), solver.stop_search
+    )
     return solver, status, was_interrupted
 
 
@@ -108,24 +111,6 @@ class CpSatModel(GraphModel):
         self.model.minimize(self.makespan)
         if incumbent is not None:
             self.add_hint(incumbent)
-
-
-def _solve_on_thread(
-    solver: cp_model.CpSolver, model: cp_model.CpModel, report: _Report | None
-) -> tuple[cp_model.CpSolverStatus, bool]:
-    """Solve; Ctrl-C ends it early with its best plan, and the second value says so.
-
-    On a thread, since Python sees Ctrl-C only between steps of the main one. OR-Tools' own handler
-    would tell nobody, and leave the system's default behind.
-    """
-    solver.parameters.catch_sigint_signal = False
-    with ThreadPoolExecutor(1) as executor:
-        solve = executor.submit(solver.solve, model, report)
-        try:
-            return solve.result(), False
-        except KeyboardInterrupt:
-            stop_until_done(solver.stop_search, [solve])
-            return solve.result(), True
 
 
 class _Report(cp_model.CpSolverSolutionCallback):

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ortools.sat.python import cp_model
 
 from heteroplace.solve.deadline import Deadline
 
+T = TypeVar("T")
 _AGAIN_S = 0.1
 
 
-def stop_until_done(stop: Callable[[], None], solves: Sequence[Future[Any]]) -> None:
+def run_until_interrupt(solve: Callable[[], T], stop: Callable[[], object]) -> tuple[T, bool]:
+    """Return the result of a solve, and whether Ctrl-C ended it early by `stop`.
+
+    It runs on a thread, since Python sees Ctrl-C only between steps of the main one. OR-Tools' own
+    handler would tell nobody, and leave the system's default behind.
+    """
+    with ThreadPoolExecutor(1) as executor:
+        running = executor.submit(solve)
+        try:
+            return running.result(), False
+        except KeyboardInterrupt:
+            stop_until_done(stop, [running])
+            return running.result(), True
+
+
+def stop_until_done(stop: Callable[[], object], solves: Sequence[Future[Any]]) -> None:
     """End solves and wait for them. OR-Tools forgets a stop that comes while a solve begins, so
     they are told again."""
     stop()
