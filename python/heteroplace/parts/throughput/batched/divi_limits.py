@@ -12,7 +12,8 @@ from heteroplace.solve.problem import Problem
 
 _SPARE = 2e-6
 """Part of a memory that plans leave free: engines take rows as kept that are 1e-6 above."""
-_WORKSPACE_PART = 2.0**-20
+_WORKSPACE_PARTS = 2.0**20
+"""Of a memory, in which workspaces count: one of them is less than `_SPARE`."""
 _EXACT_BYTES = 200_000
 """Of a memory of no more, a byte is a larger part than that."""
 
@@ -126,10 +127,10 @@ def _weights(model: BatchModel, memory: int) -> Terms:
 def _workspace(model: BatchModel, device: int, size: int) -> Terms:
     """A term for the largest workspace on a device, as a part of `size`.
 
-    Its column counts in bytes, or in parts of the memory below `_SPARE`: whole numbers suffice.
+    Its column counts in bytes, or in larger parts of the memory, so whole numbers suffice.
     """
     largest: int | None = None
-    part = max(1.0 / size, _WORKSPACE_PART)
+    part_bytes = max(1.0, size / _WORKSPACE_PARTS)
     for slots in model.slots:
         for slot in slots:
             num_bytes = model.problem.graph.tasks[slot.task].workspace_bytes
@@ -137,10 +138,10 @@ def _workspace(model: BatchModel, device: int, size: int) -> Terms:
                 continue
             if largest is None:
                 largest = model.program.add_column(0.0, math.inf)
-            one = num_bytes * model.rules.block / size / part
+            one = num_bytes * model.rules.block / part_bytes
             need = [(c, count * one) for count, c in slot.sizes.items()]
             model.program.add_row([*need, (largest, -1.0)], -math.inf, 0.0)
-    return [] if largest is None else [(largest, part)]
+    return [] if largest is None else [(largest, part_bytes / size)]
 
 
 def _add_published(model: BatchModel, memory: int) -> None:

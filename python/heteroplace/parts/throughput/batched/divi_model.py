@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
+from heteroplace.parts.throughput.batched.device_symmetry import DeviceSymmetry, device_symmetry
 from heteroplace.parts.throughput.batched.divi_rules import (
     BatchRules,
     batch_times,
@@ -114,6 +116,11 @@ class BatchModel:
             self._add_published_edges()
         self._add_inputs()
         self._add_unit_loads()
+
+    @cached_property
+    def symmetry(self) -> DeviceSymmetry:
+        """Which devices and nodes may change places. TimeUpError past the deadline."""
+        return device_symmetry(self.problem, deadline=self.deadline)
 
     def unit(self, ns: int) -> float:
         """Return a time in the unit of the programme."""

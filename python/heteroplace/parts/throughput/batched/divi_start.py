@@ -14,7 +14,6 @@ import numpy as np
 
 from heteroplace.model.plan import Run, Step
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.parts.throughput.batched.device_symmetry import device_symmetry
 from heteroplace.parts.throughput.batched.divi_model import BatchModel, FoundBatch
 from heteroplace.parts.throughput.batched.divi_symmetry import item_order, tasks_in_order
 from heteroplace.solve.lp.linear_program import FloatArray
@@ -23,7 +22,7 @@ from heteroplace.solve.lp.linear_program import FloatArray
 def start_values(model: BatchModel, steps: Sequence[Step]) -> FloatArray | None:
     """Return the value of each column that a plan gives, [num_columns]; NaN: none.
 
-    None: a batch of the plan has no slot, or its items are no blocks.
+    None: the model has blocks of several items, or the plan has two batches of a task on a device.
     """
     items = model.num_items * model.rules.block
     times = simulate_steps(model.problem.native, steps, items)
@@ -57,9 +56,10 @@ def _first_of_equals(model: BatchModel, batches: Sequence[FoundBatch]) -> list[F
     by_use = sorted(batches, key=lambda batch: (order[batch.task], batch.device))
     used = list(dict.fromkeys(batch.device for batch in by_use))
     names: dict[int, int] = {}
-    for devices in device_symmetry(model.problem, deadline=model.deadline).device_classes:
+    for devices in model.symmetry.device_classes:
         first = [device for device in used if device in devices]
-        names |= dict(zip([*first, *(set(devices) - set(first))], devices, strict=True))
+        others = [device for device in devices if device not in first]
+        names |= dict(zip([*first, *others], devices, strict=True))
     renamed = [replace(batch, device=names[batch.device]) for batch in batches]
     rank = item_order(model)
     device_of = {

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from heteroplace.parts.throughput.batched.device_symmetry import DeviceSymmetry, device_symmetry
+from heteroplace.parts.throughput.batched.device_symmetry import DeviceSymmetry
 from heteroplace.parts.throughput.batched.divi_model import BatchModel, Slot
 from heteroplace.solve.lp.linear_program import Terms
 
@@ -32,7 +32,7 @@ def add_symmetry(model: BatchModel) -> None:
     """Add the rows that `BatchRules.symmetry` asks for."""
     if model.rules.symmetry == "none" or not model.slots:
         return
-    symmetry = device_symmetry(model.problem, deadline=model.deadline)
+    symmetry = model.symmetry
     if model.rules.symmetry != "first":
         _order_measures(model, symmetry)
         _order_items(model, model.slots[0])
