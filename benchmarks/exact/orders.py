@@ -228,9 +228,9 @@ def draw_orders(path: Path, rows: Sequence[Row]) -> None:
         settings = [name for name in _DRAWN if any(setting == name for setting, _ in own)]
         bars: dict[str, tuple[float | None, ...]] = {}
         for method in METHODS:
-            found = [own.get((setting, method), {}) for setting in settings]
+            drawn = [own.get((setting, method), {}) for setting in settings]
             paper, _ = CELERITAS_STEPS.get(graph, {}).get(method, (None, None))
-            bars[method] = (paper, *(_seconds(row.get("makespan_ms")) for row in found))
+            bars[method] = (paper, *(_seconds(row.get("makespan_ms")) for row in drawn))
         panels.append(BarPanel(graph, ("paper", *settings), bars))
     plot_bars(path, panels, "step time (s)")
 

@@ -141,7 +141,7 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     chosen = get_solver(solver)
     _load(chosen, len(problem.graph.tasks))
     wall, cpu = time.perf_counter(), time.process_time()
-    found, note = None, ""
+    outcome, note = None, ""
     latest = _Latest(wall)
     try:
         own = replace(options, progress=latest.note)
@@ -151,7 +151,7 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
             own = replace(own, items=1)
         if _is_too_large(chosen, problem) and own.items == 1 and own.objective != THROUGHPUT:
             own = replace(own, coarsening="auto")
-        found = chosen.solve(problem, own)
+        outcome = chosen.solve(problem, own)
     except HeteroPlaceError as refusal:
         note = f"{type(refusal).__name__}: {refusal}"
     row: Row = {
@@ -164,19 +164,19 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
         "bound": None,
         "item_bound": None,
     }
-    if found is None:
+    if outcome is None:
         return row | {"makespan": None, "item_ns": None, "memory_ok": None, "note": note}
-    row["best_seconds"] = latest.seconds_to(found.objective_ns, float(str(row["seconds"])))
+    row["best_seconds"] = latest.seconds_to(outcome.objective_ns, float(str(row["seconds"])))
     # A plan for one item proves nothing about the batches of several.
-    if found.plan.items == options.items and own.objective == options.objective:
+    if outcome.plan.items == options.items and own.objective == options.objective:
         row["incumbents"] = latest.incumbents
-    if found.plan.items == options.items and (options.items == 1 or solver not in _ONE_BATCH):
+    if outcome.plan.items == options.items and (options.items == 1 or solver not in _ONE_BATCH):
         is_item_bound = own.objective == THROUGHPUT
-        row["item_bound" if is_item_bound else "bound"] = found.bound_ns
-    judged = judge(problem, found.plan, options)
+        row["item_bound" if is_item_bound else "bound"] = outcome.bound_ns
+    judged = judge(problem, outcome.plan, options)
     if judged["makespan"] is None:
         row["best_seconds"] = None  # whenever it was there, it is no plan
-    sizes = [size for name, _, size in found.candidates if name.startswith("coarsening")]
+    sizes = [size for name, _, size in outcome.candidates if name.startswith("coarsening")]
     return row | judged | {"note": judged["note"] or "; ".join(sizes)}
 
 

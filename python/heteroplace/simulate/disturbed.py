@@ -30,6 +30,7 @@ from heteroplace.model.step_values import (
     values_made,
     values_read,
 )
+from heteroplace.model.timeline import Timeline
 from heteroplace.simulate.interference import FloatArray, Interference
 
 _MAX_ROUNDS = 20
@@ -128,6 +129,14 @@ class DisturbedRuns:
             rate * sum(_held_bytes(self._graph, tensor, decision) for tensor in wait.fetched)
             for wait in self._waits
         ]
+
+
+def times_alone(plan: Plan, timeline: Timeline) -> FloatArray:
+    """Return how long the steps of a simulated plan take, [num_steps, 1]; 0 for others."""
+    alone_ns = np.zeros((len(plan.steps), 1))
+    for span in timeline.spans:
+        alone_ns[span.step] = span.finish_ns - span.start_ns
+    return alone_ns
 
 
 def fetched_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> FloatArray:

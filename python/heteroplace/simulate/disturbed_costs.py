@@ -17,7 +17,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
-from heteroplace.simulate.disturbed import DisturbedRuns
+from heteroplace.simulate.disturbed import DisturbedRuns, times_alone
 from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.simulator import simulate
 
@@ -53,9 +53,7 @@ def costs_beside(
         As `simulate`.
     """
     runs = DisturbedRuns(graph, cluster, plan, interference)
-    alone_ns = np.zeros((len(plan.steps), 1))
-    for span in simulate(graph, cluster, costs, plan).spans:
-        alone_ns[span.step] = span.finish_ns - span.start_ns
+    alone_ns = times_alone(plan, simulate(graph, cluster, costs, plan))
     start, finish = runs.play(runs.durations(costs, alone_ns, (None,)))
     beside = runs.shares_beside(start[:, 0], finish[:, 0])
     lost = beside[0] * (1 - 1 / interference.slowdown)

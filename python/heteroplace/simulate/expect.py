@@ -20,7 +20,7 @@ from heteroplace.model.routed.decision import Decision
 from heteroplace.model.solution import RunTime
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.simulate.decisions import DecidedTimes
-from heteroplace.simulate.disturbed import DisturbedRuns
+from heteroplace.simulate.disturbed import DisturbedRuns, times_alone
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 
@@ -74,10 +74,7 @@ def expect(
     """
     runs = DisturbedRuns(graph, cluster, plan, interference)
     simulated = simulate(graph, cluster, costs, plan, decision=decision)
-    alone_ns = np.zeros((len(plan.steps), 1))
-    for span in simulated.spans:
-        alone_ns[span.step] = span.finish_ns - span.start_ns
-    duration_ns = runs.durations(costs, alone_ns, (decision,))
+    duration_ns = runs.durations(costs, times_alone(plan, simulated), (decision,))
     scattered = duration_ns * _draws(plan, interference, num_draws, seed)
     start, finish = runs.play(scattered)
     ends = finish.max(axis=0) if len(plan.steps) else np.zeros(1)

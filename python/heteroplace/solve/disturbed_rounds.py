@@ -30,9 +30,10 @@ def solve_beside(
     interference: Interference,
     solver: str,
     result: SolveResult,
+    expected: RunTime,
     run_time_of: Callable[[Plan], RunTime],
-) -> SolveResult:
-    """Return `result`, or what is expected to run in less time.
+) -> tuple[SolveResult, RunTime]:
+    """Return `result` and its expected run time, or what is expected to run in less.
 
     Parameters
     ----------
@@ -41,8 +42,10 @@ def solve_beside(
     result
         Of the same solver, by costs alone. What is returned has its bound, and a candidate for each
         round.
+    expected
+        What `run_time_of` says of its plan.
     """
-    best, expected_ns = result, run_time_of(result.plan).expected_ns
+    best = result
     for number in range(1, MAX_ROUNDS + 1):
         if num_devices(problem, best.plan) == 1:
             break
@@ -56,9 +59,9 @@ def solve_beside(
             again = get_solver(solver).solve(replace(problem, costs=costs), limits)
         except SolverLimitError:  # the first plan needed more time
             break
-        ns = run_time_of(again.plan).expected_ns
-        is_better = ns < expected_ns
-        note = f"expected {ns} ns, the plan above {expected_ns} ns"
+        run_time = run_time_of(again.plan)
+        is_better = run_time.expected_ns < expected.expected_ns
+        note = f"expected {run_time.expected_ns} ns, the plan above {expected.expected_ns} ns"
         tried = make_result(
             problem,
             again.plan,
@@ -71,5 +74,5 @@ def solve_beside(
         best = replace(tried if is_better else best, candidates=(*best.candidates, candidate))
         if not is_better or again.status == "interrupted":
             break
-        expected_ns = ns
-    return best
+        expected = run_time
+    return best, expected

@@ -63,11 +63,12 @@ def solve_network(
     Parameters
     ----------
     interference
-        How tasks slow each other: a plan on several devices is kept only if it is expected to be
-        quicker than the best single device by more than `options.min_gain_ratio`. Or a function
-        that measures it, called only for such a plan. None: the solver's plan is kept, and one over
-        several hosts is expected to run as its messages go. It is that of single runs: for
-        throughput, or several items, it is not asked for.
+        How tasks slow each other. A plan on several devices is solved again with the times that its
+        tasks have beside each other (`disturbed_rounds`). The better one is kept only if it is
+        expected to be quicker than the best single device by more than `options.min_gain_ratio`.
+        Or a function that measures it, called only for such a plan. None: the solver's plan is
+        kept, and one over several hosts is expected to run as its messages go. It is that of single
+        runs: for throughput, or several items, it is not asked for.
     solver
         Its name in `SOLVERS`.
     plan
@@ -113,10 +114,11 @@ def solve_network(
     else:
         run_time_of = None
     if run_time_of is not None:
+        expected = run_time_of(result.plan)
         if rounds is not None and interference is not None:
-            solved = solver, result, run_time_of
-            result = load_entry(_SOLVE_BESIDE)(problem, rounds, interference, *solved)
-        expected, singles = run_time_of(result.plan), expected_singles(problem, run_time_of)
+            solved = solver, result, expected, run_time_of
+            result, expected = load_entry(_SOLVE_BESIDE)(problem, rounds, interference, *solved)
+        singles = expected_singles(problem, run_time_of)
         if plan is None:
             least = options.min_gain_ratio
             result, expected = choose_expected(problem, result, expected, singles, least)

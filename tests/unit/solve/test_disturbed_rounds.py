@@ -79,15 +79,15 @@ def test_only_tasks_that_lose_by_it_leave_each_other(
     """Side by side, the first pair takes 1500 ns, and 1200 one after the other on both cores."""
     plain = solve_network(problem, OPTIONS)
     assert plain.objective_ns == 2020
-    found = solve_network(problem, OPTIONS, interference)
-    assert found.expected_ns == pytest.approx(1200 + 1000 + 20, rel=0.01)
-    placement = found.plan.placement(6)
+    solution = solve_network(problem, OPTIONS, interference)
+    assert solution.expected_ns == pytest.approx(1200 + 1000 + 20, rel=0.01)
+    placement = solution.plan.placement(6)
     assert placement[0] == placement[1] == CORES.device_id("cpu.all")
     assert {placement[3], placement[4]} == {0, 1}
-    assert found.bound_ns <= plain.objective_ns
+    assert solution.bound_ns <= plain.objective_ns
 
 
 def test_a_plan_without_losses_stays(problem: Problem) -> None:
     quiet = no_interference(problem.graph, problem.cluster)
-    found = solve_network(problem, OPTIONS, quiet)
-    assert found.expected_ns == found.objective_ns == 2020
+    solution = solve_network(problem, OPTIONS, quiet)
+    assert solution.expected_ns == solution.objective_ns == 2020

@@ -85,8 +85,8 @@ def test_optimum_is_not_lost_in_presolve(seed: int, rounds: int, optimum_ns: int
     """The presolve of HiGHS 1.12 calls the first program infeasible, and 14 ns the second's
     optimum."""
     for engine in (HighsEngine(), None):
-        found = solved(symmetric(seed), 2, replace(FIRST, rounds=rounds), engine)
-        assert found == (optimum_ns, False)
+        optimum = solved(symmetric(seed), 2, replace(FIRST, rounds=rounds), engine)
+        assert optimum == (optimum_ns, False)
 
 
 def test_an_optimum_that_the_first_search_loses_is_found() -> None:

@@ -52,11 +52,11 @@ def test_a_chain_is_cut_where_nothing_is_freed() -> None:
 def step_problem(capacity: int) -> Problem:
     """Layers a, b, c and their gradients, each with its layer; all tensors have 10 bytes."""
     forward, backward = [("a", "b"), ("b", "c")], [("gc", "gb"), ("gb", "ga")]
-    kept = [("c", "gc"), ("b", "gc"), ("a", "gb"), ("a", "ga")]
+    activations = [("c", "gc"), ("b", "gc"), ("a", "gb"), ("a", "ga")]
     times: dict[str, tuple[int | None, ...]] = {
         name: (1, 1) for name in ("a", "b", "c", "gc", "gb", "ga")
     }
-    case = instance([*forward, *kept, *backward], times, gpus(BOTH_WAYS, 2, capacity))
+    case = instance([*forward, *activations, *backward], times, gpus(BOTH_WAYS, 2, capacity))
     tasks = (replace(task, together=task.name[-1]) for task in case.graph.tasks)
     graph = replace(case.graph, tasks=tuple(tasks))
     return Problem(graph, case.cluster, given_costs(graph, case.cluster, times))
