@@ -63,6 +63,7 @@ LAYERS = {
     "measure": (7, 1),
     "pipeline": (8, 0),
     "hetero_place": (8, 1),
+    "replanning": (8, 1),
     "loading": (8, 2),
     "model_network": (8, 2),
     "model_entries": (8, 3),

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-import tvm
-
-from heteroplace import pipeline
 from heteroplace.argument_checks import check_path, check_sequence, check_type
-from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError
-from heteroplace.files.manifest import Manifest
+from heteroplace.entries import load_entry
+from heteroplace.errors import ExecutionError, MissingDeviceError
 from heteroplace.interrupts import interruptible
-from heteroplace.lower.artifact import manifest_of
-from heteroplace.machine.local import LOCAL, open_cluster
-from heteroplace.model.cluster import Cluster
-from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.transports import check_programs
-from heteroplace.place_options import read_options
-from heteroplace.relay.output_names import with_graph_name, with_output_names
-from heteroplace.relay.source import source_from_json
-from heteroplace.relay.source_child import check_ends_nothing
 from heteroplace.run.executor import Executor
 from heteroplace.run.transport import RankOptions, host_transport
 
 if TYPE_CHECKING:
     from heteroplace.option_keywords import ReplanKeywords
 
+_PLACED_AGAIN = "heteroplace.replanning:placed_again"
+"""Loaded for a file whose devices are not here: it needs TVM, and all that compiles."""
 ON_MISSING = ("error", "replan")
 """What to do where a device of a file's plan, or what its code needs of one, is not here."""
 
@@ -134,7 +122,7 @@ def load(
             raise MissingDeviceError(
                 f"{file.path}: {fault}, or load it with on_missing='replan'"
             ) from fault
-        return _placed_again(file, fault, make, dict(place_options or {}))
+        return load_entry(_PLACED_AGAIN)(file, fault, make, dict(place_options or {}))  # type: ignore[no-any-return]
 
 
 def _check_launched(file: CompiledFile) -> None:
@@ -146,71 +134,6 @@ def _check_launched(file: CompiledFile) -> None:
         f"{file.path} is for {num_hosts} hosts, one rank each, and this process is alone; start "
         f"{num_hosts}: mpiexec -n {num_hosts} python ..., or pass comm"
     )
-
-
-def _placed_again(
-    file: CompiledFile,
-    fault: MissingDeviceError,
-    make: Callable[..., Executor],
-    options: dict[str, Any],
-) -> Executor:
-    data = file.source()
-    if not data:
-        raise MissingDeviceError(
-            f"{file.path}: {fault}; the file cannot be placed again here, as it was exported "
-            f"without its Relay module: export it with_source=True"
-        ) from fault
-    weights = file.checked_weights()
-
-    def read(offset: int, num_bytes: int) -> npt.NDArray[np.uint8]:
-        if offset + num_bytes > len(weights):
-            raise ValueError(
-                f"a constant ends at byte {offset + num_bytes} of the weights, which have "
-                f"{len(weights)}"
-            )
-        return weights[offset : offset + num_bytes]
-
-    check_ends_nothing(data, file.path)
-    source = source_from_json(data, read, file.path)
-    manifest = manifest_of(file)
-    cluster = options.pop("cluster", LOCAL)
-    if not isinstance(cluster, Cluster):
-        cluster = open_cluster(cluster)
-    _go_on_with(options, manifest)
-    with tvm.transform.PassContext(opt_level=source.opt_level):
-        mod = with_output_names(source.mod, [name for name, _, _ in manifest.outputs])
-        mod = with_graph_name(mod, manifest.solution.graph.name)
-        place_options, limits = read_options(options)
-        compiled, solution = pipeline.place(mod, cluster, place_options, limits)
-        max_sessions = place_options.max_sessions
-        executable = pipeline.build(compiled, solution, None, place_options.state, max_sessions)
-    executable = executable.with_tokenizer(manifest.tokenizer)
-    new_manifest = executable.manifest
-    if (new_manifest.inputs, new_manifest.outputs) != (manifest.inputs, manifest.outputs):
-        raise ArtifactError(
-            f"{file.path}: placed again its Relay module has inputs {new_manifest.inputs} "
-            f"and outputs "
-            f"{new_manifest.outputs}, the file's program {manifest.inputs} and {manifest.outputs}; "
-            f"compile the "
-            f"model again"
-        )
-    text = (
-        f"{file.path}: placed again on cluster {solution.cluster.name!r} "
-        f"({', '.join(solution.devices_used)}; predicted {format_ns(solution.expected_ns)}), as "
-        f"{fault}"
-    )
-    if manifest.verification is not None:
-        text += ". What runs now is not compared with the ONNX model, as the file's code was"
-    logging.getLogger("heteroplace").warning("%s", text)
-    return make(executable, replanned=text)
-
-
-def _go_on_with(options: dict[str, Any], manifest: Manifest) -> None:
-    """Take options that are not given from the file: who calls the program goes on to do so."""
-    options.setdefault("items", manifest.solution.plan.items)
-    options.setdefault("state", dict(manifest.session_state))
-    if options["state"]:
-        options.setdefault("max_sessions", manifest.max_sessions)
 
 
 def _check_types(

@@ -199,7 +199,7 @@ Load a program.
 Parameters
 ----------
 libtvm_path
-    Path of the `libtvm.so` in use.
+    Path of the `libtvm.so` in use; "": none, for a program that does not need it (`needs_tvm`).
 library_path
     Absolute path of the library of kernels (`compiled_file.py` checks it and makes one);
     empty when `module_handle` is given.

@@ -11,6 +11,8 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "exec/devices/cuda/cuda_api.h"
+#include "exec/devices/own_runtime.h"
 #include "exec/file/compiled_file.h"
 #include "exec/file/processor.h"
 
@@ -66,9 +68,9 @@ WeightsArray CheckedWeights(exec::CompiledFile& self) {
   return Weights(std::move(weights));
 }
 
-void Load(exec::CompiledFile& self, const std::string& libtvm_path, int host) {
+void Load(exec::CompiledFile& self, int host) {
   Unlocked([&] { self.Load(); });
-  self.CheckHost(exec::LoadTvmAbi(libtvm_path), host);
+  self.CheckHost(host);
 }
 
 void BindCompiledFile(nb::module_& module) {
@@ -89,7 +91,7 @@ Raises
 ArtifactError
     They are damaged, or do not belong to the program.
 )")
-      .def("load", &Load, nb::arg("libtvm_path"), nb::arg("host") = 0, R"(
+      .def("load", &Load, nb::arg("host") = 0, R"(
 Check all, make the private copy of the code and map the weights.
 
 Parameters
@@ -104,12 +106,7 @@ ArtifactError
 ExecutionError
     This processor or a GPU cannot run the code.
 )")
-      .def(
-          "missing",
-          [](const File& self, const std::string& libtvm_path, int host) {
-            return self.Missing(exec::LoadTvmAbi(libtvm_path), host);
-          },
-          nb::arg("libtvm_path"), nb::arg("host") = 0, R"(
+      .def("missing", &File::Missing, nb::arg("host") = 0, R"(
 Say what it needs of the processor and of GPUs that is not here; empty: nothing.
 
 Parameters
@@ -190,6 +187,21 @@ ExecutionError
         return ToBytes(exec::SignTail(ToString(key_path), ToString(tail)));
       },
       nb::arg("key_path"), nb::arg("tail"), "Public key and signature of the end of a file.");
+  module.def("needs_tvm", &exec::NeedsTvm, nb::call_guard<WithoutGil>(), nb::arg("library_path"),
+             nb::arg("program_text"), R"(
+Whether a program needs TVM's library, to be run with its library of kernels.
+
+It does if it uses a GPU, or if kernels call packed functions (sorting) or barriers of TVM.
+
+Raises
+------
+ArtifactError
+    The library cannot be loaded, or the program is wrong.
+)");
+  module.def(
+      "cuda_capability", &exec::FindCapability, nb::arg("index"),
+      "Compute capability of a GPU, 10 times major + minor; None: there is no such GPU, or no "
+      "driver.");
   module.def("known_features", &exec::KnownFeatures,
              "Names of the features of processors that code may need.");
   module.def("present_features", &exec::PresentFeatures, "Those that this processor has.");

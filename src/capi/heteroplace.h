@@ -79,7 +79,8 @@ typedef struct heteroplace_request heteroplace_request;
 /*! \brief How to load; zeros stand for the defaults. */
 typedef struct heteroplace_load_options {
   size_t struct_size; /*!< sizeof(heteroplace_load_options) */
-  /*! \brief Path of libtvm_runtime.so or libtvm.so; NULL: beside this library or program, in ../lib
+  /*! \brief Path of libtvm_runtime.so or libtvm.so, for files that need one: those for GPUs, and
+   * those whose kernels sort. NULL: beside this library or program, in ../lib
    * of it, in the Python environment that it was installed into, or where the loader looks. */
   const char* tvm_library;
   /*! \brief Most requests at work at a time, each with memory of its own; 0: 1. */

@@ -4,7 +4,7 @@
 
 #include "capi/find_tvm.h"
 #include "capi/model.h"
-#include "exec/devices/tvm_abi.h"
+#include "exec/devices/own_runtime.h"
 #include "parts/hosts/job.h"
 #include "parts/hosts/transports/mpi_transport.h"
 #include "parts/kernels/registration.h"
@@ -20,18 +20,20 @@ Model::Model(const LoadPlan& plan) {
   }
   const exec::ExecutorSource source = Open(plan);
   exec::ExpectOneHost(plan.path, source.program_text);
-  file_->CheckGpus(exec::LoadTvmAbi(source.libtvm_path));
+  file_->CheckGpus();
   executor_ = std::make_unique<exec::Executor>(source);
 }
 
 /*! \brief Reads and checks the file; what an executor is made from. */
 exec::ExecutorSource Model::Open(const LoadPlan& plan) {
   file_ = std::make_shared<exec::CompiledFile>(plan.path, plan.file);
-  file_->Load();  // nothing of it runs; a damaged file is told where no TVM is, too
+  file_->Load();
   exec::ExecutorSource source;
-  source.libtvm_path = FindTvm(plan.tvm_library);
   source.library_path = file_->code_path();
   source.program_text = file_->program_text();
+  if (exec::NeedsTvm(source.library_path, source.program_text)) {
+    source.libtvm_path = FindTvm(plan.tvm_library);
+  }
   source.max_in_flight = plan.max_in_flight;
   source.helping = plan.helping;
   const std::shared_ptr<const exec::WeightsMap>& weights = file_->weights();
@@ -60,9 +62,7 @@ void Model::LoadAsRank(const LoadPlan& plan) {
     if (thrown != nullptr) std::rethrow_exception(thrown);
     throw;
   }
-  const auto check = [&](int host) {
-    file_->CheckHost(exec::LoadTvmAbi(source.libtvm_path), host);
-  };
+  const auto check = [&](int host) { file_->CheckHost(host); };
   ranked_ = std::make_unique<exec::RankedExecutor>(group, source, check, exec::Limit{});
 }
 

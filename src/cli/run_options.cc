@@ -21,8 +21,9 @@ const char kHelp[] =
   --timeout S                most seconds of each run, and of silence of a rank
   --trace FILE.json          write a trace of the timed runs, the last ones that 8 MiB hold, for
                              https://ui.perfetto.dev
-  --tvm-library PATH         libtvm_runtime.so or libtvm.so; else looked for beside this program, in
-                             ../lib, in the Python environment around it, and where the loader looks
+  --tvm-library PATH         libtvm_runtime.so or libtvm.so, for files that need it (GPUs, sorting); else
+                             looked for beside this program, in ../lib, in the Python environment
+                             around it, and where the loader looks
   --hosts B,A                a file for several hosts: which of them each rank runs, in the order
                              of the ranks; else in the order of the cluster
   --mpi LIBRARY              libmpi.so; else that of the launcher, or where the loader looks

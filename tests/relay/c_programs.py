@@ -57,6 +57,12 @@ def convolutions(
     return export(mod, folder / "convolutions.so", device, key), random_inputs(mod)
 
 
+def sorting(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    """A network whose kernel calls a function of TVM."""
+    mod = module([x := var("x", (2, 9), "float32")], relay.argsort(x, dtype="int32"))
+    return export(mod, folder / "sorting.so"), random_inputs(mod)
+
+
 def all_types(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     """An output of each type of numpy, most of an input of that type; one is a scalar."""
     types = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64")

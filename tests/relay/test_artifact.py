@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from c_programs import sorting
 from relay_models import cpu_cluster, module, random_inputs, two_branches, var
 from relay_models import placed_randomly as placed
 from tvm import relay
@@ -20,9 +21,9 @@ from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest
 from heteroplace.hetero_place import build
 from heteroplace.lower import artifact, library
-from heteroplace.lower.artifact import load_manifest
 from heteroplace.lower.executable import Executable
 from heteroplace.model.text import print_cluster, print_plan
+from heteroplace.native.compiled_file import read_manifest
 from tests.compiled_files import FORMAT, TAIL, read_parts
 
 
@@ -56,7 +57,7 @@ def test_show_prints_what_the_file_says(
 
 
 def test_a_file_says_what_is_in_it(good: Path, executable: Executable) -> None:
-    manifest = load_manifest(good)
+    manifest = read_manifest(good)
     assert manifest == executable.manifest
     assert manifest.inputs == (("x", (1, 8, 8, 8), "float32"),)
     assert manifest.tvm_version == tvm.__version__
@@ -86,7 +87,7 @@ def test_every_bit_of_the_footer_counts(good: Path, tmp_path: Path) -> None:
         broken = bytearray(data)
         broken[-offset] ^= 1
         with pytest.raises(ArtifactError):
-            load_manifest(changed(good, tmp_path, bytes(broken)))
+            read_manifest(changed(good, tmp_path, bytes(broken)))
 
 
 def test_appended_bytes_are_seen(good: Path, tmp_path: Path) -> None:
@@ -149,10 +150,21 @@ def test_another_manifest_format_is_refused(good: Path, tmp_path: Path) -> None:
         hp.load(changed(good, tmp_path, data))
 
 
-def test_another_tvm_is_refused_with_both_versions(good: Path, tmp_path: Path) -> None:
-    data = read_parts(good).with_manifest(tvm="0.18.0").to_bytes()
+def test_another_tvm_is_refused_with_both_versions(tmp_path: Path) -> None:
+    file, _ = sorting(tmp_path)
+    data = read_parts(file).with_manifest(tvm="0.18.0").to_bytes()
     with pytest.raises(ArtifactError, match=rf"by TVM 0\.18\.0, this is TVM {tvm.__version__}"):
-        hp.load(changed(good, tmp_path, data))
+        hp.load(changed(file, tmp_path, data))
+
+
+def test_kernels_that_call_nothing_of_tvm_run_whichever_it_was(good: Path, tmp_path: Path) -> None:
+    data = read_parts(good).with_manifest(tvm="0.18.0").to_bytes()
+    inputs = random_inputs(two_branches())
+    expected = hp.load(good).run(inputs)
+    for found, output in zip(
+        hp.load(changed(good, tmp_path, data)).run(inputs), expected, strict=True
+    ):
+        assert found.tobytes() == output.tobytes()
 
 
 @pytest.mark.parametrize("field", ["format", "tvm", "placement", "inputs", "outputs", "memory"])

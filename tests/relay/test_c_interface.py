@@ -10,7 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from c_programs import PREFIX, convolutions, make_slow, make_state, run_program, slow_steps
+from c_programs import (
+    PREFIX,
+    convolutions,
+    make_slow,
+    make_state,
+    run_program,
+    slow_steps,
+    sorting,
+)
 from rank_jobs import compiled as compiled_for
 from rank_jobs import run_job, two_hosts
 
@@ -172,8 +180,8 @@ def test_a_request_of_several_ranks_is_told_to_be_cancelled(program: Path, tmp_p
 
 
 @pytest.mark.costly(4)
-def test_a_wrong_tvm_library_has_a_status_of_its_own(program: Path, model: Path) -> None:
-    done = run_program("misuse", model, "/nowhere/libtvm.so", "-", program=program)
+def test_a_wrong_tvm_library_has_a_status_of_its_own(program: Path, tmp_path: Path) -> None:
+    done = run_program("misuse", sorting(tmp_path)[0], "/nowhere/libtvm.so", "-", program=program)
     assert done.returncode == 1
     assert done.stderr.startswith("no TVM: /nowhere/libtvm.so: cannot open shared object file")
     assert "LD_LIBRARY_PATH" in done.stderr

@@ -20,7 +20,7 @@ import heteroplace as hp
 from heteroplace.cli.main import WRONG_INPUT, main
 from heteroplace.errors import ArtifactError, ExecutionError, FrontendError, PaddingError
 from heteroplace.files.manifest import Manifest
-from heteroplace.lower.artifact import load_manifest
+from heteroplace.native.compiled_file import read_manifest
 from tests import sequence_models
 from tests.sequence_models import LENGTH, WIDTH, encoder, encoder_inputs
 from tests.short_measuring import short_measuring
@@ -165,7 +165,7 @@ def test_a_file_says_and_takes_its_lengths(
     file: Path, reference: Reference, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "any sequence_length from 1 to 64, padded to 4, 16 or 64"
-    lengths = load_manifest(file).lengths
+    lengths = read_manifest(file).lengths
     assert lengths is not None
     assert lengths.text == text
     assert main(["show", str(file)]) == 0

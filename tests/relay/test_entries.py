@@ -16,8 +16,8 @@ from test_memory_by_lifetime import needs_two_cores, two_memories
 import heteroplace as hp
 from heteroplace.cli.main import main
 from heteroplace.errors import ArtifactError, ExecutionError, FrontendError, LoweringError
-from heteroplace.lower.artifact import load_manifest
 from heteroplace.lower.program_entries import with_entries
+from heteroplace.native.compiled_file import read_manifest
 
 pytestmark = pytest.mark.relay
 
@@ -101,7 +101,7 @@ def test_a_file_has_all_entries(
     executable: hp.Executable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     executable.export_library(tmp_path / "model.so")
-    manifest = load_manifest(tmp_path / "model.so")
+    manifest = read_manifest(tmp_path / "model.so")
     assert manifest.entry == "one"
     (many,) = manifest.entries
     assert (many.name, many.manifest.inputs[0][1]) == ("many", (4, 64))

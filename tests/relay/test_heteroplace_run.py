@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from c_programs import PROGRAM, all_types, convolutions, run_program, slow_steps
+from c_programs import PROGRAM, all_types, convolutions, run_program, slow_steps, sorting
 from c_programs import save_inputs as saved
 
 import heteroplace as hp
@@ -29,6 +29,11 @@ ARRAY = np.arange(6, dtype="float32").reshape(2, 3)
 def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
     folder = write_keys(tmp_path_factory.mktemp("network"))
     return convolutions(folder, key=folder / "first.pem")
+
+
+@pytest.fixture(scope="module")
+def sorts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
+    return sorting(tmp_path_factory.mktemp("sorts"))
 
 
 def npy(array: np.ndarray, version: tuple[int, int] = (1, 0)) -> bytes:
@@ -149,25 +154,41 @@ def test_ports_are_described(network) -> None:
     assert done.stdout == "input x float32 (1, 8, 16, 16)\noutput output0 float32 (1, 10)\n"
 
 
-def test_tvm_is_found_beside_the_program_or_told_to_be_missing(network, tmp_path: Path) -> None:
+def test_kernels_that_do_not_sort_need_no_tvm(network, tmp_path: Path) -> None:
     program = tmp_path / "heteroplace-run"
     shutil.copy(PROGRAM, program)
-    done = run_program(network[0], "--describe", program=program)
+    model, inputs = network
+    (expected,) = hp.load(model).run(inputs)
+    output = tmp_path / "out.npy"
+    arguments = (*saved(tmp_path, inputs), "--output", f"output0={output}")
+    done = run_program(model, *arguments, program=program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert np.load(output).tobytes() == expected.tobytes()
+
+
+def test_a_network_that_sorts_gives_the_bytes_of_python(sorts, tmp_path: Path) -> None:
+    check_equal_to_python(*sorts, tmp_path)
+
+
+def test_tvm_is_found_beside_the_program_or_told_to_be_missing(sorts, tmp_path: Path) -> None:
+    program = tmp_path / "heteroplace-run"
+    shutil.copy(PROGRAM, program)
+    done = run_program(sorts[0], "--describe", program=program)
     assert done.returncode == 5
     assert str(tmp_path) in done.stderr
     for mend in ("--tvm-library", "beside the program", "LD_LIBRARY_PATH", "libtvm_runtime.so: "):
         assert mend in done.stderr
-    done = run_program(network[0], "--describe", "--tvm-library", libtvm(), program=program)
+    done = run_program(sorts[0], "--describe", "--tvm-library", libtvm(), program=program)
     assert done.returncode == 0, done.stderr
     # Its own libraries lie beside the file, not beside the link.
     (tmp_path / "libtvm_runtime.so").symlink_to(libtvm())
-    done = run_program(network[0], "--describe", program=program)
+    done = run_program(sorts[0], "--describe", program=program)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("library", ["/nowhere/libtvm.so", "libc.so.6", "/etc/passwd"])
-def test_a_library_that_is_no_tvm_is_refused(network, library: str) -> None:
-    done = run_program(network[0], "--describe", "--tvm-library", library)
+def test_a_library_that_is_no_tvm_is_refused(sorts, library: str) -> None:
+    done = run_program(sorts[0], "--describe", "--tvm-library", library)
     assert done.returncode == 5
     assert library in done.stderr and "--tvm-library" in done.stderr
 

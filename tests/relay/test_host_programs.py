@@ -36,7 +36,6 @@ from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.transports import check_programs
 from heteroplace.relay.targets import cluster_targets
-from heteroplace.tvm_bridge import library_path
 
 MEMORIES = tuple(Memory(f"ram.{name}", 10**6) for name in "abc")
 DEVICES = tuple(
@@ -346,6 +345,6 @@ def test_a_file_for_hosts_is_read_and_checked_whole(tmp_path: Path) -> None:
     file = CompiledFile(path)
     file.check()
     assert file.program_text == executable.manifest.program_text
-    assert [file.missing(str(library_path()), rank) for rank in range(3)] == [[], [], []]
+    assert [file.missing(rank) for rank in range(3)] == [[], [], []]
     with pytest.raises(ArtifactError, match="is for 3 hosts, and has none of rank 3"):
-        file.missing(str(library_path()), 3)
+        file.missing(3)

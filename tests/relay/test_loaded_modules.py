@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from c_programs import convolutions
 
 PROGRAM = """
 import os
@@ -82,3 +85,27 @@ finally:
     assert version.startswith("heteroplace ")
     assert not {"numpy", "heteroplace.solve", "heteroplace.place_options"} & set(modules.split())
     assert sum(name.startswith("heteroplace") for name in modules.split()) <= 30
+
+
+RUNS = """
+import sys
+import numpy as np
+import heteroplace
+executor = heteroplace.load(sys.argv[1])
+executor.run({name: np.ones(shape, dtype) for name, shape, dtype in executor.inputs})
+print(*sys.modules)
+"""
+MAX_LOADED = 110
+"""Of our own modules, to load a file and run it."""
+
+
+def test_a_compiled_file_is_run_without_tvm_and_without_what_compiles(tmp_path: Path) -> None:
+    file, _ = convolutions(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", RUNS, file], capture_output=True, text=True, check=True
+    )
+    modules = set(done.stdout.split())
+    packages = ("tvm", "psutil", "heteroplace.pipeline", "heteroplace.lower", "heteroplace.relay")
+    loaded = [name for name in modules if name.startswith(packages)]
+    assert not loaded, loaded
+    assert sum(name.startswith("heteroplace.") for name in modules) <= MAX_LOADED

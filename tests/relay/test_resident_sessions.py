@@ -14,10 +14,10 @@ from test_memory_by_lifetime import needs_two_cores, two_memories
 
 import heteroplace as hp
 from heteroplace.errors import InfeasibleError, SolverError
-from heteroplace.lower.artifact import load_manifest
 from heteroplace.lower.program import Program
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.native.compiled_file import read_manifest
 from heteroplace.run.executor import Executor
 from tests.tiny_decoders import greedy_tokens, onnx_decoder
 
@@ -193,7 +193,7 @@ def test_sessions_that_do_not_fit_are_refused_before_anything_is_measured() -> N
 def test_a_file_says_how_many_sessions_it_counts(tmp_path: Path) -> None:
     path = tmp_path / "model.so"
     compiled(recurrent(), cpu_cluster(), max_sessions=3).export_library(path)
-    manifest = load_manifest(path)
+    manifest = read_manifest(path)
     assert manifest.max_sessions == 3
     assert manifest.properties["sessions"] == "memory is counted for 3"
 

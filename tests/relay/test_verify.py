@@ -18,9 +18,9 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.errors import LoweringError, SolverError, VerificationError
-from heteroplace.lower.artifact import load_manifest
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.verification import Verification
+from heteroplace.native.compiled_file import read_manifest
 from heteroplace.parts.onnx import incremental_types
 from heteroplace.parts.onnx.converters import converter_table
 from heteroplace.parts.onnx.converters.call import dtype_of
@@ -84,7 +84,7 @@ def test_numbers_beside_infinities_verify_nothing_and_the_file_can_be_read(tmp_p
     executable = built(model)
     assert outcome(executable).text.startswith("not verified: where one of the compiled network ")
     executable.export_library(tmp_path / "net.so")
-    assert load_manifest(tmp_path / "net.so").verification == outcome(executable)
+    assert read_manifest(tmp_path / "net.so").verification == outcome(executable)
     with pytest.raises(VerificationError, match="has infinities or NaN the other has numbers"):
         built(model, verify="on")
 
@@ -97,7 +97,7 @@ def test_a_model_is_verified_by_default_and_the_summary_says_so(tmp_path: Path) 
     assert 0 < found.max_relative_difference < found.tolerance == 1e-4
     assert executable.summary().endswith(found.text)
     executable.export_library(tmp_path / "net.so")
-    assert load_manifest(tmp_path / "net.so").verification == found
+    assert read_manifest(tmp_path / "net.so").verification == found
 
 
 @pytest.mark.costly

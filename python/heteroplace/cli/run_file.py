@@ -1,12 +1,7 @@
-"""A compiled file -> outputs and times, without loading TVM's Python where that is not needed.
-
-The core reads, checks and runs files by itself; it asks only where TVM's library is. Files for
-GPUs, for several hosts, with state or routers are loaded by `heteroplace.load`, which knows them.
-"""
+"""A compiled file -> outputs and times."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,19 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import heteroplace
 from heteroplace.cli.models.model_arrays import Arrays, make_inputs
 from heteroplace.cli.models.peer_comparison import Compare, PeerTime, ProgramRun
-from heteroplace.errors import HeteroPlaceError, MissingDeviceError, MissingTVMError
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.manifest import Manifest
 from heteroplace.machine.usage import Usage
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.native.compiled_file import CompiledFile
-from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.run.measured_timeline import timed_timeline
 
-if TYPE_CHECKING:  # it loads TVM
+if TYPE_CHECKING:
     from heteroplace.run.executor import Executor
 
-_LIBRARY = "libtvm.so"
 _MEASURE_NS = 500_000_000
 _MIN_RUNS, _MAX_RUNS = 5, 1000
 _TIMED_RUNS = 21
@@ -44,32 +35,6 @@ class _Program(Protocol):
 
     def timeline(self, num_runs: int) -> Timeline:
         """Run several times with clocks; return the timeline of the median run."""
-
-
-class _Light:
-    """A file for the cores of this machine, run by the core of heteroplace alone."""
-
-    def __init__(self, file: CompiledFile, manifest: Manifest, libtvm: str) -> None:
-        file.load(libtvm)
-        self._native = NativeExecutor(libtvm, file.code_path, file.program_text, blob=file.weights)
-        self._file = file  # its code and weights are mapped
-        self._outputs = [name for name, _, _ in manifest.outputs]
-        self._solution = manifest.solution
-
-    def run(self, inputs: Arrays) -> list[Any]:
-        """Run once; return the outputs."""
-        for name, array in inputs.items():
-            self._native.set_input(name, array)
-        self._native.run()
-        return [self._native.get_output(name) for name in self._outputs]
-
-    def benchmark(self, num_runs: int) -> Any:
-        """Run several times; return the wall time of each in ns."""
-        return self._native.benchmark(num_runs)
-
-    def timeline(self, num_runs: int) -> Timeline:
-        """Run several times with clocks; return the timeline of the median run."""
-        return timed_timeline(self._native, self._solution, num_runs)
 
 
 class _Sized:
@@ -155,9 +120,8 @@ def run_file(
     ArtifactError, MissingDeviceError
         The file cannot be loaded here.
     """
-    program, manifest = _load(path, trusted_keys)
-    if isinstance(program, _Light):
-        return _ran(program, manifest, read_inputs(), legal, seed, num_runs, compare, is_timed)
+    program = heteroplace.load(path, trusted_keys=trusted_keys)
+    manifest = program.manifest
     is_timed = is_timed and len(manifest.solution.cluster.hosts) == 1
     if not program.is_feeding:
         program.serve()
@@ -205,9 +169,9 @@ def load_run(
     path: Path, given: Arrays, legal: Mapping[str, tuple[float, float]], seed: int
 ) -> ProgramRun:
     """Load a compiled file to be timed with these inputs; see `run_file`."""
-    program, manifest = _load(path, None)
-    inputs = make_inputs(manifest.inputs, given, legal, seed)
-    return ProgramRun(program.run, inputs, manifest.solution)
+    program = heteroplace.load(path)
+    inputs = make_inputs(program.inputs, given, legal, seed)
+    return ProgramRun(program.run, inputs, program.solution)
 
 
 def _ran(
@@ -241,33 +205,4 @@ def _ran(
         manifest,
         tuple(peer_times),
         program.timeline(min(count, _TIMED_RUNS)) if is_timed else None,
-    )
-
-
-def _load(path: Path, trusted_keys: Sequence[str] | None) -> tuple[_Light | Executor, Manifest]:
-    file = CompiledFile(path, trusted_keys)
-    manifest = file.manifest()
-    solution = manifest.solution
-    used = {d.kind for d in solution.cluster.devices if d.name in solution.devices_used}
-    is_plain = used <= {"cpu"} and not (manifest.state or solution.graph.routers)
-    is_plain = is_plain and manifest.lengths is None
-    if not is_plain or len(solution.cluster.hosts) > 1:
-        return heteroplace.load(path, trusted_keys=trusted_keys), manifest
-    libtvm = _libtvm()
-    missing = file.missing(libtvm)
-    if missing:
-        raise MissingDeviceError(f"{path}: {'; '.join(missing)}; compile the model again here")
-    return _Light(file, manifest, libtvm), manifest
-
-
-def _libtvm() -> str:
-    """The path of TVM's library, found without loading its package."""
-    spec = importlib.util.find_spec("tvm")
-    for folder in [] if spec is None else spec.submodule_search_locations or []:
-        path = Path(folder) / _LIBRARY
-        if path.is_file():
-            return str(path.resolve())
-    raise MissingTVMError(
-        "TVM is not installed, and its library runs compiled models; `heteroplace doctor` says how "
-        "to get it"
     )

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import tvm
 
 from heteroplace.argument_checks import check_path
 from heteroplace.errors import ArtifactError
@@ -25,7 +24,7 @@ from heteroplace.lower.library import temporary_folder
 from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.needs import needs_text
 from heteroplace.lower.program import ALIGNMENT_BYTES, PAGE_BYTES, in_pages
-from heteroplace.native.compiled_file import SIGNATURE_BYTES, CompiledFile, sign_tail
+from heteroplace.native.compiled_file import SIGNATURE_BYTES, sign_tail
 
 CHUNK_BYTES = 4 << 20
 """Bytes of weights under one digest."""
@@ -185,31 +184,3 @@ def _write_weights(file: BinaryIO, lowered: Lowered) -> bytes:
         digests.append(zeros[len(chunk)])
         file.seek(len(chunk), os.SEEK_CUR)
     return b"".join(digests)
-
-
-def load_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """Read what a compiled file says about itself, of which this TVM can run the kernels.
-
-    Raises
-    ------
-    ArtifactError
-        As `manifest_of`, or the file is missing, truncated, damaged or foreign.
-    """
-    return manifest_of(CompiledFile(path))
-
-
-def manifest_of(file: CompiledFile) -> Manifest:
-    """Return what an open file says about itself, of which this TVM can run the kernels.
-
-    Raises
-    ------
-    ArtifactError
-        The manifest is damaged, or the file was made by another TVM version.
-    """
-    manifest = file.manifest()
-    if manifest.tvm_version != tvm.__version__:
-        raise ArtifactError(
-            f"{file.path}: compiled by TVM {manifest.tvm_version}, this is TVM "
-            f"{tvm.__version__}; compile the model again"
-        )
-    return manifest

@@ -15,6 +15,8 @@ from heteroplace.files.manifest import Manifest
 
 SealedCode = _core.SealedCode
 machine_name = _core.machine_name
+cuda_capability = _core.cuda_capability
+needs_tvm = _core.needs_tvm
 
 SIGNATURE_BYTES = 96
 """Of a public key and a signature (`kSignatureBytes` in src/exec/file/signature.h)."""

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
-import tvm
 
 from heteroplace.argument_checks import did_you_mean
 from heteroplace.errors import ExecutionError
@@ -26,7 +25,7 @@ _HOST_DEVICES = (1, 3, 11)
 """Types of DLPack devices whose memory the host reads: CPU, and host memory of CUDA and ROCm."""
 _DEVICE_NAMES = {2: "cuda", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
 _NOT_BY_DLPACK = ("bool", "bfloat16")
-"""Types that TVM cannot hand over by DLPack."""
+"""Types that arrays of TVM, which name theirs by a text, cannot hand over by DLPack."""
 _EXCHANGED_AS = {"bfloat16": "uint16"}
 
 
@@ -40,7 +39,7 @@ class HasDLPack(Protocol):
         """Return type and index of its device."""
 
 
-Array: TypeAlias = np.ndarray | tvm.nd.NDArray | HasDLPack
+Array: TypeAlias = np.ndarray | HasDLPack
 """What is taken as an input."""
 
 
@@ -203,8 +202,9 @@ def _on_host(name: str, array: Array) -> object:
             f"input {name!r} is in the memory of {device}:{index}; expected host memory: copy it "
             "there first"
         )
-    if isinstance(array, tvm.nd.NDArray) and array.dtype in _NOT_BY_DLPACK:
-        return array.numpy()
+    dtype, to_numpy = getattr(array, "dtype", None), getattr(array, "numpy", None)
+    if isinstance(dtype, str) and dtype in _NOT_BY_DLPACK and to_numpy is not None:
+        return to_numpy()
     try:
         return np.from_dlpack(cast(Any, array))
     except (BufferError, RuntimeError, TypeError, ValueError) as err:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,11 @@ import numpy as np
 from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError
 from heteroplace.files.manifest import TokenizerText
-from heteroplace.machine.usage import Usage
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.report.html.content import Measured, MeasuredTime
 from heteroplace.run.arrays import Array
 from heteroplace.run.call_trace import Trace
 from heteroplace.run.loaded_program import SessionEntry
@@ -28,16 +27,18 @@ from heteroplace.run.measured_timeline import timed_timeline
 from heteroplace.run.program_source import ProgramSource, Runnable
 from heteroplace.run.sized_program import SizedProgram
 from heteroplace.run.state import ProgramState
-from heteroplace.tvm_bridge import library_path
+from heteroplace.run.tvm_library import library_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from heteroplace.report.html.content import MeasuredTime
     from heteroplace.run.sessions import Session
 
 _REPR = "heteroplace.questions.short_texts:solution_repr"
 _HTML = "heteroplace.questions.value_pages:program_html"
 """Loaded when an executor is shown."""
+_MEASURE = "heteroplace.run.measured_page:measure"
 _WRITE_REPORT = "heteroplace.solve.solve_report:write_report"
 """Loaded when a page is written."""
 _SESSION = "heteroplace.run.sessions:Session"
@@ -89,9 +90,9 @@ class Executor(SizedProgram):
         cuda_words: bool = True,
         replanned: str = "",
     ) -> None:
-        libtvm = str(library_path())
-        loaded = source if isinstance(source, ProgramSource) else ProgramSource.of(source, libtvm)
+        loaded = source if isinstance(source, ProgramSource) else ProgramSource.of(source)
         manifest = loaded.manifest
+        libtvm = library_for(loaded.code_path, manifest, loaded.where)
         options: dict[str, Any] = {
             "max_in_flight": max_in_flight,
             "helping": helping,
@@ -314,23 +315,11 @@ class Executor(SizedProgram):
         OSError
             The folder does not exist or cannot be written to.
         """
-        timeline = self.timeline(num_runs)
-        before = Usage.now()
-        times_ns = sorted(int(ns) for ns in self._native.benchmark(num_runs))
-        others_cores = Usage.now().others_since(before)
-        name = f"this plan, {num_runs} runs"
-        middle_ns = times_ns[num_runs // 2]
-        time = MeasuredTime(name, middle_ns, times_ns[0], times_ns[-1], of="runs")
+        times_ns, measured = load_entry(_MEASURE)(self._native, self.timeline(num_runs), num_runs)
         load_entry(_WRITE_REPORT)(
             self.solution,
             path,
-            measured=Measured(
-                timeline,
-                time,
-                tuple(peers),
-                others_cores=others_cores,
-                peak_flops=peak_flops or {},
-            ),
+            measured=replace(measured, peers=tuple(peers), peak_flops=peak_flops or {}),
             memory=self.predicted_memory,
             properties=self._manifest.properties,
             command=command,

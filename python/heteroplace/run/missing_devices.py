@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import tvm
-
 from heteroplace.errors import MissingDeviceError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
-from heteroplace.relay.targets import DL_DEVICE_TYPES
+from heteroplace.native.compiled_file import cuda_capability
+
+_KINDS = ("cpu", "cuda")
 
 
 def check_devices_exist(
@@ -53,8 +53,8 @@ def missing_devices(cluster: Cluster, names: Sequence[str], host: str | None = N
         if device.kind == "cpu" and absent:
             cores = ", ".join(map(str, absent))
             missing.append(f"{device.name} (core {cores}; allowed are {sorted(allowed)})")
-        elif device.kind == "cuda" and not tvm.device("cuda", device.index).exist:
+        elif device.kind == "cuda" and cuda_capability(device.index) is None:
             missing.append(f"{device.name} (cuda:{device.index}; no such GPU, or no driver)")
-        elif device.kind not in DL_DEVICE_TYPES:
+        elif device.kind not in _KINDS:
             missing.append(f"{device.name} (kind {device.kind!r}; only CPUs and GPUs can run)")
     return missing

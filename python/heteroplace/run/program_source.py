@@ -5,16 +5,43 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
 from heteroplace.files.manifest import Manifest
-from heteroplace.lower.artifact import manifest_of
-from heteroplace.lower.executable import Executable
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.run.missing_devices import check_devices_exist
 
-Runnable = Executable | CompiledFile | str | os.PathLike[str]
+
+class SealedLibrary(Protocol):
+    """`heteroplace.lower.library.KernelLibrary`."""
+
+    def sealed(self) -> SealedCode:
+        """Return the library as memory that loaders take by a path."""
+
+
+class Built(Protocol):
+    """What `heteroplace.build` returned: `heteroplace.Executable`, which only compilers load."""
+
+    @property
+    def library(self) -> SealedLibrary:
+        """The kernels."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What a file of it would say about itself."""
+
+    @property
+    def blob(self) -> np.ndarray:
+        """The weights."""
+
+    @property
+    def entries(self) -> Mapping[str, Built]:
+        """The other programs, by name."""
+
+
+Runnable = Built | CompiledFile | str | os.PathLike[str]
 """What `heteroplace.build` returned, or an exported file: its path, or opened."""
 
 
@@ -35,7 +62,7 @@ class ProgramSource:
     """The other entries, by name."""
 
     @classmethod
-    def of(cls, source: Runnable, libtvm: str) -> ProgramSource:
+    def of(cls, source: Runnable) -> ProgramSource:
         """Open a source, and check that its devices exist.
 
         Raises
@@ -45,12 +72,12 @@ class ProgramSource:
         MissingDeviceError
             A device of the plan does not exist here, or lacks what the code needs.
         """
-        if isinstance(source, Executable):
-            return _of_executable(source)
+        if _is_built(source):
+            return _of_built(source)
         file = source if isinstance(source, CompiledFile) else CompiledFile(source)
-        manifest, where = manifest_of(file), file.path
-        check_devices_exist(manifest.solution, file.missing(libtvm))
-        file.load(libtvm)
+        manifest, where = file.manifest(), file.path
+        check_devices_exist(manifest.solution, file.missing())
+        file.load()
         entries = {}
         for each in manifest.entries:
             end = each.code_offset + each.code_bytes
@@ -60,7 +87,11 @@ class ProgramSource:
         return cls(where, where, manifest, file, file.code_path, file.weights, entries)
 
 
-def _of_executable(executable: Executable) -> ProgramSource:
+def _is_built(source: Runnable) -> TypeGuard[Built]:
+    return isinstance(getattr(source, "manifest", None), Manifest)
+
+
+def _of_built(executable: Built) -> ProgramSource:
     where, code = "the executable", executable.library.sealed()
     entries = {
         name: _of_code(

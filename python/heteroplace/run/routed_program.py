@@ -25,6 +25,11 @@ class RoutedProgram(LoadedProgram):
         """The plan that is run, and all it refers to."""
         return self._manifest.solution
 
+    @property
+    def manifest(self) -> Manifest:
+        """What its file says about itself."""
+        return self._manifest
+
     def predict(self, routes: Mapping[str, Collection[int]]) -> None:
         """Predict which branches of routers are active, in calls that begin from now on.
 

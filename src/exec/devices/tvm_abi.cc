@@ -95,7 +95,7 @@ std::string TvmAbi::LastErrorLine() const {
   // TVM puts its own frames after the message; they say nothing of the model.
   text.resize(std::min(text.size(), text.find("Stack trace:")));
   size_t end = text.find_last_not_of(" \n\r\t");
-  if (end == std::string::npos) return "no message from TVM";
+  if (end == std::string::npos) return "no message";
   size_t begin = text.rfind('\n', end);
   begin = begin == std::string::npos ? 0 : begin + 1;
   begin = text.find_first_not_of(" \t", begin);

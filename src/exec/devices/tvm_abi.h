@@ -1,4 +1,5 @@
-// The part of TVM's C ABI that the executor uses, found by name in a loaded libtvm.
+// The part of TVM's C ABI that the executor uses, found by name in a loaded libtvm; or, without
+// TVM, what own_runtime.h has of it.
 //
 // The declarations repeat the layout of DLPack and of TVM's c_runtime_api, which is the stable
 // contract between compiled kernels and any runtime; TVM's headers are not needed to build.
@@ -132,8 +133,11 @@ struct TvmAbi {
   int (*FreeWorkspace)(int device_type, int device_id, void* data);
   /*! \brief Bounds the pool of the calling thread; null where this TVM does not export it. */
   void (*SetMaxConcurrency)(int num_threads);
-  /*! \brief Handle of dlopen; its dependencies (libcudart) are searched through it too. */
+  /*! \brief Handle of dlopen; its dependencies (libcudart) are searched through it too. Null: there
+   * is no TVM, and only what `OwnRuntime` has. */
   void* library;
+
+  bool IsTvm() const { return library != nullptr; }
 
   /*! \brief Last line of the calling thread's last TVM error, without the stack trace. An
    * exception of Python is forgotten by that. */

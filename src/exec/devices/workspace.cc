@@ -24,9 +24,13 @@ WorkspacePool* PoolOf(int device_type) {
                                   : nullptr;
 }
 
+/*! \brief What a thread gets that is no worker, where no TVM is loaded. */
+void* RefuseWorkspace(int, int, uint64_t, int, int) { return nullptr; }
+int RefuseFree(int, int, void*) { return -1; }
+
 /*! \brief TVM's own functions, the same for every executor of a process. */
-std::atomic<decltype(TvmAbi::AllocWorkspace)> foreign_alloc{nullptr};
-std::atomic<decltype(TvmAbi::FreeWorkspace)> foreign_free{nullptr};
+std::atomic<decltype(TvmAbi::AllocWorkspace)> foreign_alloc{&RefuseWorkspace};
+std::atomic<decltype(TvmAbi::FreeWorkspace)> foreign_free{&RefuseFree};
 
 }  // namespace
 

@@ -99,7 +99,7 @@ void SetDeviceWorkspacePool(WorkspacePool* pool);
  * \brief What the executor stores as `__TVMBackendAllocWorkspace` of a library.
  *
  * Memory for a thread with a pool of its kind of device comes from there; all else (foreign
- * threads) from TVM. Returns null after setting TVM's last error, as kernels expect.
+ * threads) from TVM, if it is loaded. Returns null after setting the last error, as kernels expect.
  */
 void* AllocWorkspace(int device_type, int device_id, uint64_t bytes, int type_code, int type_bits);
 

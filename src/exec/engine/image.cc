@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "exec/devices/own_runtime.h"
 #include "exec/program/bundle.h"
 #include "support/error.h"
 
@@ -52,7 +53,7 @@ Image::Image(const ExecutorSource& source)
     : has_cuda_graphs_(source.has_cuda_graphs),
       has_cuda_words_(source.has_cuda_words),
       transport_(source.transport) {
-  abi_ = LoadTvmAbi(source.libtvm_path);
+  abi_ = source.libtvm_path.empty() ? OwnRuntime() : LoadTvmAbi(source.libtvm_path);
   library_ = std::make_unique<KernelLibrary>(&abi_, source.library_path, source.module);
   program_ = OwnProgram(source);
   branch_steps_ = MakeBranchSteps(program_);

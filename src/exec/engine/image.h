@@ -22,7 +22,8 @@ namespace heteroplace::exec {
 
 /*! \brief What an executor is made from. */
 struct ExecutorSource {
-  /*! \brief Path of the libtvm.so in use. */
+  /*! \brief Path of the libtvm.so in use; "": none, which is for programs that do not need it (see
+   * `NeedsTvm`). */
   std::string libtvm_path;
   /*! \brief Absolute path of the library of kernels (`CompiledFile::code_path`), or "". */
   std::string library_path;

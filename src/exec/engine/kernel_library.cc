@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "exec/devices/own_runtime.h"
 #include "exec/devices/workspace.h"
 #include "exec/team/team.h"
 #include "support/error.h"
@@ -58,9 +59,12 @@ KernelLibrary::KernelLibrary(const TvmAbi* abi, const std::string& path, TVMModu
     module_ = module;
     return;
   }
-  SetForeignWorkspace(*abi);
-  SetForeignCalls(*abi);
+  if (abi->IsTvm()) {
+    SetForeignWorkspace(*abi);
+    SetForeignCalls(*abi);
+  }
   LoadFile();
+  set_last_error_ = static_cast<void**>(Symbol("__TVMAPISetLastError"));
   launch_ = static_cast<void**>(Symbol("__TVMBackendParallelLaunch"));
   alloc_workspace_ = static_cast<void**>(Symbol("__TVMBackendAllocWorkspace"));
   free_workspace_ = static_cast<void**>(Symbol("__TVMBackendFreeWorkspace"));
@@ -79,9 +83,13 @@ KernelLibrary::~KernelLibrary() {
   }
   if (library_ != nullptr) {
     UnloadFile();
-  } else if (module_ != nullptr) {
-    abi_->ModFree(module_);
+  } else {
+    FreeModule();
   }
+}
+
+void KernelLibrary::FreeModule() {
+  if (module_ != nullptr) abi_->ModFree(module_);
 }
 
 void KernelLibrary::LoadFile() {
@@ -92,6 +100,11 @@ void KernelLibrary::LoadFile() {
   if (library_ == nullptr) {
     throw Error(ErrorKind::kArtifact, "cannot load kernels from '" + path_ + "': " + dlerror());
   }
+  if (!abi_->IsTvm() && CallsTvm(library_)) {
+    dlclose(library_);
+    throw Error(ErrorKind::kExecution, "the kernels of '" + path_ +
+                                           "' call functions of TVM; give the path of its library");
+  }
   const auto known = Loaded().files.find(library_);
   if (known != Loaded().files.end()) {
     module_ = known->second.module;
@@ -99,14 +112,14 @@ void KernelLibrary::LoadFile() {
     ++known->second.num_users;
     return;
   }
-  if (abi_->ModLoadFromFile(path_.c_str(), "so", &module_) != 0) {
+  if (abi_->IsTvm() && abi_->ModLoadFromFile(path_.c_str(), "so", &module_) != 0) {
     dlclose(library_);
     throw Error(ErrorKind::kArtifact,
                 "TVM cannot load kernels from '" + path_ + "': " + abi_->LastErrorLine());
   }
   try {
     const auto* modules = static_cast<const char*>(Symbol("__tvm_dev_mblob"));
-    if (modules != nullptr) {
+    if (modules != nullptr && abi_->IsTvm()) {
       device_functions_ = std::make_shared<const DeviceFunctionTable>(*abi_, modules);
     }
     if (device_functions_ != nullptr && device_functions_->code().functions().empty()) {
@@ -114,7 +127,7 @@ void KernelLibrary::LoadFile() {
     }
     Loaded().files.emplace(library_, LoadedFile{module_, 1, device_functions_});
   } catch (...) {
-    abi_->ModFree(module_);
+    FreeModule();
     dlclose(library_);
     throw;
   }
@@ -125,7 +138,7 @@ void KernelLibrary::UnloadFile() {
   const auto known = Loaded().files.find(library_);
   if (--known->second.num_users == 0) {
     Loaded().files.erase(known);
-    abi_->ModFree(module_);
+    FreeModule();
   }
   dlclose(library_);
 }
@@ -136,14 +149,15 @@ KernelFunction KernelLibrary::Function(const std::string& symbol) {
       abi_->ModGetFunction(module_, symbol.c_str(), /*query_imports=*/1, &function) != 0) {
     throw Error(ErrorKind::kArtifact, "kernel '" + symbol + "': " + abi_->LastErrorLine());
   }
-  if (function == nullptr) {
+  const auto address = reinterpret_cast<PackedCFunction>(Symbol(symbol.c_str()));
+  if (function == nullptr && address == nullptr) {
     const std::string where = !path_.empty()       ? "'" + path_ + "' does not have"
                               : module_ != nullptr ? "the module in memory does not have"
                                                    : "no library was given to provide";
     throw Error(ErrorKind::kArtifact,
                 where + " kernel '" + symbol + "'; build the program and its kernels together");
   }
-  return {reinterpret_cast<PackedCFunction>(Symbol(symbol.c_str())), function};
+  return {address, function};
 }
 
 void* KernelLibrary::Symbol(const char* name) const {
@@ -151,6 +165,7 @@ void* KernelLibrary::Symbol(const char* name) const {
 }
 
 void KernelLibrary::InstallRuntime() {
+  Point(set_last_error_, reinterpret_cast<void*>(abi_->SetLastError));
   Point(launch_, reinterpret_cast<void*>(&ParallelLaunch));
   // First the one that takes back what either has given.
   Point(free_workspace_, reinterpret_cast<void*>(&FreeWorkspace));

@@ -1,4 +1,4 @@
-// The compiled kernels of one artefact, as TVM loads them.
+// The compiled kernels of one artefact, loaded with TVM where they need it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class KernelLibrary {
   /*!
    * \brief Loads a file, or takes a reference to a module in memory; with neither it is empty.
    * \param path a shared library that TVM exported, or "".
-   * \param module a TVMModuleHandle, or null.
+   * \param module a TVMModuleHandle, or null; only TVM has modules.
    * \throws Error kArtifact when the file cannot be loaded.
    */
   KernelLibrary(const TvmAbi* abi, const std::string& path, TVMModuleHandle module);
@@ -57,6 +57,7 @@ class KernelLibrary {
  private:
   void LoadFile();
   void UnloadFile();
+  void FreeModule();
 
   const TvmAbi* abi_;
   std::string path_;
@@ -64,6 +65,7 @@ class KernelLibrary {
   /*! \brief The file's handle of dlopen, or null. */
   void* library_ = nullptr;
   /*! \brief Addresses of the file's pointers to the runtime; null where no kernel uses one. */
+  void** set_last_error_ = nullptr;
   void** launch_ = nullptr;
   void** alloc_workspace_ = nullptr;
   void** free_workspace_ = nullptr;

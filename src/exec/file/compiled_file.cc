@@ -40,14 +40,14 @@ void CompiledFile::CheckSignature() const {
   if (!end_.signature.empty()) exec::CheckSignature(file_, end_.signature, end_.tail);
 }
 
-std::vector<std::string> CompiledFile::Missing(const TvmAbi& abi, int host) const {
+std::vector<std::string> CompiledFile::Missing(int host) const {
   if (host < 0 || static_cast<size_t>(host) >= needs_.hosts.size()) {
     file_.Fail("is for " + std::to_string(needs_.hosts.size()) + " hosts, and has none of rank " +
                std::to_string(host));
   }
   const size_t rank = static_cast<size_t>(host);
   std::vector<std::string> missing = MissingOfProcessor(needs_, rank);
-  for (std::string& what : MissingOfGpus(needs_, rank, abi)) missing.push_back(std::move(what));
+  for (std::string& what : MissingOfGpus(needs_, rank)) missing.push_back(std::move(what));
   return missing;
 }
 

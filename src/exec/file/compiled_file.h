@@ -57,7 +57,7 @@ class CompiledFile {
 
   /*! \brief What the file needs of processor and GPUs on one of its hosts, by rank, that is not
    * here; empty: nothing. \throws Error kArtifact: it has no such host. */
-  std::vector<std::string> Missing(const TvmAbi& abi, int host = 0) const;
+  std::vector<std::string> Missing(int host = 0) const;
 
   /*!
    * \brief Checks the code and all weights against their digests and against the program.
@@ -77,15 +77,11 @@ class CompiledFile {
 
   /*! \brief Checks that the GPUs can run their code, of a file for one host. \throws Error
    * kExecution. */
-  void CheckGpus(const TvmAbi& abi) const {
-    ExpectNothingMissing(file_, MissingOfGpus(needs_, 0, abi));
-  }
+  void CheckGpus() const { ExpectNothingMissing(file_, MissingOfGpus(needs_, 0)); }
 
   /*! \brief Checks that the processor and the GPUs can run the code of a host. \throws Error
    * kExecution; kArtifact: there is no such host. */
-  void CheckHost(const TvmAbi& abi, int host) const {
-    ExpectNothingMissing(file_, Missing(abi, host));
-  }
+  void CheckHost(int host) const { ExpectNothingMissing(file_, Missing(host)); }
 
   /*! \brief Maps the weights, after `Check`, where the code is not to be run.
    * \throws Error kExecution: the system cannot map them. */

@@ -108,17 +108,6 @@ class NeedsReader {
   bool has_hosts_ = false;
 };
 
-/*! \brief 10 times major + minor; none where there is no such GPU, or no CUDA. */
-std::optional<int32_t> CapabilityOf(const TvmAbi& abi, int32_t device_id) try {
-  const CudaRuntime& cuda = RuntimeOf(abi);
-  int capability = 0;
-  const int error = cuda.GetCapability(device_id, &capability);
-  cuda.Ignore(error);
-  return error == 0 ? std::optional<int32_t>(capability) : std::nullopt;
-} catch (const Error&) {  // this TVM has no CUDA
-  return std::nullopt;
-}
-
 std::string CapabilityText(int32_t capability) {
   return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
 }
@@ -155,10 +144,10 @@ std::vector<std::string> MissingOfProcessor(const Needs& needs, size_t host) {
   return {"its code uses " + absent + ", which this processor does not have"};
 }
 
-std::vector<std::string> MissingOfGpus(const Needs& needs, size_t host, const TvmAbi& abi) {
+std::vector<std::string> MissingOfGpus(const Needs& needs, size_t host) {
   std::vector<std::string> missing;
   for (const CudaNeed& need : needs.hosts[host].cuda) {
-    const std::optional<int32_t> found = CapabilityOf(abi, need.device_id);
+    const std::optional<int32_t> found = FindCapability(need.device_id);
     if (!found.has_value() || *found >= need.capability) continue;
     missing.push_back("its code for cuda:" + std::to_string(need.device_id) +
                       " needs compute capability " + CapabilityText(need.capability) +

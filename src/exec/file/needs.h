@@ -17,7 +17,6 @@
 #include <string_view>
 #include <vector>
 
-#include "exec/devices/tvm_abi.h"
 #include "exec/file/parts.h"
 
 namespace heteroplace::exec {
@@ -58,7 +57,7 @@ std::vector<std::string> MissingOfProcessor(const Needs& needs, size_t host);
  *
  * Whether a GPU is here at all is told by who takes it.
  */
-std::vector<std::string> MissingOfGpus(const Needs& needs, size_t host, const TvmAbi& abi);
+std::vector<std::string> MissingOfGpus(const Needs& needs, size_t host);
 
 /*! \brief Throws unless nothing is missing. \throws Error kExecution: all that is. */
 void ExpectNothingMissing(const OpenFile& file, const std::vector<std::string>& missing);

@@ -10,7 +10,6 @@ from typing import Any
 
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import Manifest
-from heteroplace.lower.artifact import manifest_of
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.parts.hosts.native.core_ranks import Group
 from heteroplace.parts.hosts.native.core_ranks import RankedExecutor as NativeRankedExecutor
@@ -19,7 +18,7 @@ from heteroplace.run.executor import Executor
 from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.run.missing_devices import check_devices_exist
 from heteroplace.run.state import ProgramState
-from heteroplace.tvm_bridge import library_path
+from heteroplace.run.tvm_library import library_for
 
 
 class RankedExecutor(Executor):
@@ -116,7 +115,7 @@ def load_as_rank(
     manifest: Manifest | None = None
     try:
         file = CompiledFile(path, trusted_keys)
-        manifest = manifest_of(file)
+        manifest = file.manifest()
     except HeteroPlaceError as err:
         fault = err
     most = options.get("max_in_flight", 1)
@@ -133,10 +132,10 @@ def _load_here(
     group: Group, file: CompiledFile, manifest: Manifest, host: str, options: dict[str, Any]
 ) -> RankedExecutor:
     """Load the program of one host, of which the others wait to hear."""
-    libtvm = str(library_path())
     try:
-        check_devices_exist(manifest.solution, file.missing(libtvm, group.host), host)
-        file.load(libtvm, group.host)
+        check_devices_exist(manifest.solution, file.missing(group.host), host)
+        file.load(group.host)
+        libtvm = library_for(file.code_path, manifest, file.path)
     except HeteroPlaceError as err:
         group.fail(str(err))
         raise

@@ -137,8 +137,28 @@ int CudaRuntime::GetCapability(int device, int* capability) const {
 }
 
 const CudaRuntime& RuntimeOf(const TvmAbi& abi) {
+  if (!abi.IsTvm()) {
+    throw Error(
+        ErrorKind::kExecution,
+        "a program for GPUs needs TVM's library, whose CUDA runtime it uses; give its path");
+  }
   static const CudaRuntime cuda = LoadRuntime(abi.library);
   return cuda;
+}
+
+std::optional<int32_t> FindCapability(int32_t index) try {
+  // Of CUdevice_attribute.
+  constexpr int kMajor = 75;
+  constexpr int kMinor = 76;
+  const CudaDriver& driver = TheDriver();
+  int device = 0, major = 0, minor = 0;
+  int error = driver.Init(0);
+  if (error == 0) error = driver.DeviceGet(&device, index);
+  if (error == 0) error = driver.DeviceGetAttribute(&major, kMajor, device);
+  if (error == 0) error = driver.DeviceGetAttribute(&minor, kMinor, device);
+  return error == 0 ? std::optional<int32_t>(10 * major + minor) : std::nullopt;
+} catch (const Error&) {  // there is no driver
+  return std::nullopt;
 }
 
 const CudaDriver& TheDriver() {

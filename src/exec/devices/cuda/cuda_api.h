@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "exec/devices/tvm_abi.h"
@@ -114,9 +115,13 @@ struct CudaDriver {
 
 /*!
  * \brief The runtime of this TVM; a process has one libtvm, so it is looked up once.
- * \throws Error kExecution when this TVM has no CUDA.
+ * \throws Error kExecution when there is no TVM, or it has no CUDA.
  */
 const CudaRuntime& RuntimeOf(const TvmAbi& abi);
+
+/*! \brief Compute capability of a GPU by the driver, 10 times major + minor; none where there is no
+ * such GPU, or no driver. */
+std::optional<int32_t> FindCapability(int32_t index);
 
 /*! \brief The driver. \throws Error kExecution when there is none, or it is too old. */
 const CudaDriver& TheDriver();

@@ -1,0 +1,49 @@
+"""Kernels and their program -> the path of TVM's library, where they need it; TVM is loaded then.
+
+Kernels for CPUs call nothing of TVM, but for those that sort. GPUs need its CUDA runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from heteroplace.entries import load_entry
+from heteroplace.errors import ArtifactError
+from heteroplace.files.manifest import Manifest
+from heteroplace.native.compiled_file import needs_tvm
+
+_LIBRARY_PATH = "heteroplace.tvm_bridge:library_path"
+_REQUIRE_TVM = "heteroplace.tvm_bridge:require_tvm"
+"""Loaded for programs that need TVM."""
+
+
+def library_for(code_path: str, manifest: Manifest, where: str) -> str:
+    """Return the path of the libtvm.so that runs these kernels; "": they need none.
+
+    Parameters
+    ----------
+    where
+        The file, or "the executable", for messages.
+
+    Raises
+    ------
+    MissingTVMError
+        They need it, and there is no TVM with Relay.
+    ArtifactError
+        They need it, and were compiled by another version of TVM.
+    """
+    if not needs_tvm(code_path, manifest.program_text):
+        return ""
+    check_tvm_version(manifest, where)
+    library_path: Callable[[], object] = load_entry(_LIBRARY_PATH)
+    return str(library_path())
+
+
+def check_tvm_version(manifest: Manifest, where: str) -> None:
+    """Raise ArtifactError unless this TVM is the one that a file was compiled by."""
+    version = load_entry(_REQUIRE_TVM)().__version__
+    if manifest.tvm_version != version:
+        raise ArtifactError(
+            f"{where}: compiled by TVM {manifest.tvm_version}, this is TVM {version}; compile the "
+            f"model again"
+        )
