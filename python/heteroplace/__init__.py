@@ -62,15 +62,15 @@ _WITHOUT_TVM = {
     "load_solution": "heteroplace.files.solution_file",
     "local_cluster": "heteroplace.machine.local",
     "HeteroPlaceError": "heteroplace.errors",
+    "Executor": "heteroplace.run.executor",
+    "load": "heteroplace.loading",
 }
-"""Public names of the planning layers, and the module of each."""
+"""Public names of the layers that plan and that run files, and the module of each."""
 _NEEDS_TVM = {
     "Executable": "heteroplace.lower.executable",
-    "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
     "build": "heteroplace.hetero_place",
     "compile": "heteroplace.compiling",
-    "load": "heteroplace.loading",
     "place": "heteroplace.compiling",
     "place_workload": "heteroplace.compiling",
     "read_solution": "heteroplace.relay.annotate.annotation_reader",

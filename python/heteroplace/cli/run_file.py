@@ -27,7 +27,7 @@ _TIMED_RUNS = 21
 class _Program(Protocol):
     """What is asked of a loaded file."""
 
-    def run(self, inputs: Arrays) -> list[Any]:
+    def run(self, inputs: Arrays, /) -> list[Any]:
         """Run once; return the outputs."""
 
     def benchmark(self, num_runs: int) -> Any:

@@ -83,7 +83,7 @@ def _checked(given: Arrays | Sequence[Arrays], main: tvm.relay.Function) -> tupl
                 f"input of the model"
             )
         try:
-            sets.append(InputSet(name, taking.take(arrays)))
+            sets.append(InputSet(name, taking.take(cast(Mapping[str, Any], arrays))))
         except ExecutionError as fault:
             raise ExecutionError(
                 f"{name}: {fault}; expected arrays of these shapes and types, by the names of the "

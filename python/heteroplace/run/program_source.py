@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from heteroplace.files.manifest import Manifest
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.run.missing_devices import check_devices_exist
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
 class SealedLibrary(Protocol):
@@ -87,7 +90,7 @@ class ProgramSource:
         return cls(where, where, manifest, file, file.code_path, file.weights, entries)
 
 
-def _is_built(source: Runnable) -> TypeGuard[Built]:
+def _is_built(source: Runnable) -> TypeIs[Built]:
     return isinstance(getattr(source, "manifest", None), Manifest)
 
 
