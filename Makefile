@@ -14,6 +14,7 @@
 #   make lines      how many lines the core and each part have
 #   make docs       the site, into build/docs (make docs-links: also follow links to other sites)
 #   make wheel      a wheel for this Python, into dist; one of 3.12 serves every later version
+#   make runtime-wheel   a small wheel that only loads, runs and serves compiled files, into dist
 #   make offline    wheels and an installer for a machine without a network, into build/offline
 #                   (EXTRAS="dev gpu cublas": these extras too; FOR=python3.12; HAVE=PACKAGE,PACKAGE;
 #                   SMALL=1: one file)
@@ -45,7 +46,8 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: demo test test-all bench tables gpu lint tidy lines docs docs-links wheel offline setup clean
+.PHONY: demo test test-all bench tables gpu lint tidy lines docs docs-links wheel runtime-wheel \
+        offline setup clean
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -142,6 +144,10 @@ wheel: setup $(VENV)/.stamp-docs
 	rm -rf build/wheels && mkdir -p build/wheels dist
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) wheel --no-deps --no-build-isolation -w build/wheels .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair -w dist build/wheels/*.whl
+
+# Of the wheel above; it needs neither TVM nor a solver.
+runtime-wheel: wheel
+	$(BIN)/python -m tools.runtime_wheel dist/heteroplace-*.whl
 
 offline: setup
 	mkdir -p build

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from heteroplace.model.units import format_gap, format_ns
-from heteroplace.solve.problem import ProgressReport
 from heteroplace.terminal import drawable, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from heteroplace.solve.problem import ProgressReport
 
 _DRAW_PERIOD_S = 0.1
 _TICK_S = 0.5
@@ -277,6 +278,7 @@ class SolverProgress:
 def describe(report: ProgressReport, unit: str = "", *, has_bound: bool = True) -> str:
     """Return a report as text: best, bound, gap.
 
+    >>> from heteroplace.solve.problem import ProgressReport
     >>> describe(ProgressReport("search", 0.5, 2_000_000, 1_500_000))
     'best 2.00 ms, bound 1.50 ms, gap 25.0 %'
     """

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heteroplace.costs.store import default_path
+from heteroplace.entries import load_entry
 from heteroplace.errors import CostStoreError
 from heteroplace.files.output import final_path, is_replaceable
 
+_STORE_PATH = "heteroplace.costs.store:default_path"
+"""Loaded for commands that keep measured kernels."""
 _ONNX_START = b"\x08"
 """The first byte of every ONNX model: the field `ir_version`."""
 
@@ -118,7 +120,7 @@ def _read(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Ite
                 yield FileArgument(label_of(action), Path(text))
     if hasattr(arguments, "store"):
         try:
-            yield FileArgument("the store of measured kernels", default_path())
+            yield FileArgument("the store of measured kernels", load_entry(_STORE_PATH)())
         except CostStoreError:  # no home: then there is no such store either
             return
 

@@ -1,6 +1,6 @@
 // Programs with routers: random decisions, capacities, predictions and faults over cores and fake
 // devices, with several requests in flight; what they record; texts with mistakes.
-// Arguments: the path of libtvm.so, and of the library of kernels.cc.
+// Arguments: the path of libtvm.so or "", and of the library of kernels.cc.
 #include <dlfcn.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Callers that do a worker's part of their request themselves: which part, and how they are
-// stopped. Arguments: the path of libtvm.so, and of the library of kernels.cc.
+// stopped. Arguments: the path of libtvm.so or "", and of the library of kernels.cc.
 #include <unistd.h>
 
 #include <atomic>

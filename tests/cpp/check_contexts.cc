@@ -1,5 +1,5 @@
 // Several requests at once on one core: while one waits for another core, the next one goes on.
-// Arguments: the path of libtvm.so, and of the library of kernels.cc.
+// Arguments: the path of libtvm.so or "", and of the library of kernels.cc.
 #include <algorithm>
 #include <deque>
 #include <map>

@@ -1,5 +1,5 @@
 // The executor's queues and workers: random programs over cores and fake devices, with failures.
-// Arguments: the path of libtvm.so, and of the library of kernels.cc.
+// Arguments: the path of libtvm.so or "", and of the library of kernels.cc.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>

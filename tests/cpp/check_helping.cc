@@ -1,5 +1,5 @@
 // Workers that wait do parts of others' kernels: who does, and what becomes of failures.
-// Arguments: the path of libtvm.so, and of the library of kernels.cc.
+// Arguments: the path of libtvm.so or "", and of the library of kernels.cc.
 #include <sched.h>
 #include <unistd.h>
 

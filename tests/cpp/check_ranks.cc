@@ -1,5 +1,5 @@
 // Programs of several hosts, run by as many executors in one process: random ones with failures.
-// Arguments: the path of libtvm.so, and of the library of kernels.cc.
+// Arguments: the path of libtvm.so or "", and of the library of kernels.cc.
 #include <atomic>
 #include <functional>
 #include <memory>

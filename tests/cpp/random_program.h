@@ -20,7 +20,7 @@ inline constexpr int kInputs = 3;  // the last one decides whether the run fails
 inline constexpr int kFlag = kSlots + kInputs - 1;
 enum Kernel { kAdd, kTwice, kKeepPositive };
 
-/*! \brief Where libtvm.so and the library of kernels.cc lie; set by main. */
+/*! \brief Where libtvm.so ("": it is not used) and the library of kernels.cc lie; set by main. */
 inline std::string libtvm_path, library_path;
 
 using Vector = std::vector<float>;

@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from heteroplace.cli.machine import costs_cross_validate
+from heteroplace.cli.problem_arguments import add_store
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
     add_json,
-    add_store,
     add_written,
     check_writable,
     plural,

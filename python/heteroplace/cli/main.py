@@ -13,6 +13,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import heteroplace
 from heteroplace.command_parser import VERBOSE_FLAGS, VERBOSE_HELP, CommandParser, leaves
@@ -29,7 +30,8 @@ EXIT_CODES = (
 )
 INFEASIBLE, WRONG_INPUT, MISSING_PACKAGE, NO_PLAN = 3, 4, 5, 6
 _CLI = "heteroplace.cli"
-_COMMANDS = {
+_FOLDER = Path(__file__).parent
+_MODULES = {
     "run": "run_model",
     "compile": "run_model",
     "report": "report_command",
@@ -48,10 +50,14 @@ _COMMANDS = {
     "check": "check_command",
     "completion": "doctor",
 }
+_COMMANDS = {
+    name: module for name, module in _MODULES.items() if (_FOLDER / f"{module}.py").is_file()
+}
 """Each subcommand, and the module of this folder that adds it with `add_commands(subparsers)`; it
 sets `run`, which takes the parsed arguments and returns nothing. Only the one that is called is
-loaded, by `main`, which answers Ctrl-C. Parts and other packages register such a function as an
-entry point of `heteroplace.commands`, by the name of the subcommand."""
+loaded, by `main`, which answers Ctrl-C. The wheel heteroplace-runtime has few of them. Parts and
+other packages register such a function as an entry point of `heteroplace.commands`, by the name of
+the subcommand."""
 _SEAM = "commands"
 _DOCTOR = "doctor"
 

@@ -32,12 +32,12 @@ from heteroplace.cli.models.onnx_model import (
     solution_json,
     solution_text,
 )
+from heteroplace.cli.problem_arguments import add_problem
 from heteroplace.cli.shared import (
     Parsers,
     add_command,
     add_json,
     add_output_file,
-    add_problem,
     add_written,
     check_writable,
     given_flags,

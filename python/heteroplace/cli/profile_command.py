@@ -19,13 +19,12 @@ from typing import Any
 from heteroplace.cli.job import ended_together
 from heteroplace.cli.models.given_inputs import add_input, inputs_of_model
 from heteroplace.cli.models.onnx_model import check_importer, check_model_file
+from heteroplace.cli.problem_arguments import add_cluster, add_store
 from heteroplace.cli.shared import (
     Parsers,
-    add_cluster,
     add_command,
     add_json,
     add_output_file,
-    add_store,
     add_written,
     check_writable,
     progress_display,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from heteroplace.entries import load_entry
-from heteroplace.errors import ArtifactError
+from heteroplace.errors import ArtifactError, MissingTVMError
 from heteroplace.files.manifest import Manifest
 from heteroplace.native.compiled_file import needs_tvm
 
@@ -34,9 +34,13 @@ def library_for(code_path: str, manifest: Manifest, where: str) -> str:
     """
     if not needs_tvm(code_path, manifest.program_text):
         return ""
-    check_tvm_version(manifest, where)
-    library_path: Callable[[], object] = load_entry(_LIBRARY_PATH)
-    return str(library_path())
+    try:
+        check_tvm_version(manifest, where)
+        library_path: Callable[[], object] = load_entry(_LIBRARY_PATH)
+        return str(library_path())
+    except MissingTVMError as fault:
+        text = f"{where}: it sorts or uses a GPU, for which TVM's library is needed; {fault}"
+        raise MissingTVMError(text, name="tvm") from fault
 
 
 def check_tvm_version(manifest: Manifest, where: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from heteroplace.cli.graph_problem import read_costs
-from heteroplace.cli.shared import Parsers, add_command, add_json, add_problem, show
+from heteroplace.cli.problem_arguments import add_problem
+from heteroplace.cli.shared import Parsers, add_command, add_json, show
 from heteroplace.costs.cross_validation import (
     HeldOutCell,
     cross_validate,

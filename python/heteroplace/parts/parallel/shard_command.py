@@ -14,9 +14,9 @@ from typing import Any
 
 from heteroplace.cli.models.given_inputs import add_input, input_arrays, input_shapes
 from heteroplace.cli.models.onnx_model import check_importer, check_model_file
+from heteroplace.cli.problem_arguments import add_cluster
 from heteroplace.cli.shared import (
     Parsers,
-    add_cluster,
     add_command,
     add_json,
     add_output_file,

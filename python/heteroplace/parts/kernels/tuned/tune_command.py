@@ -13,15 +13,8 @@ from typing import Any
 
 from heteroplace.cli.models.given_inputs import add_input_sizes, input_arrays, input_sizes
 from heteroplace.cli.models.onnx_model import BUILDER, check_model
-from heteroplace.cli.shared import (
-    Parsers,
-    add_cluster,
-    add_command,
-    add_json,
-    add_store,
-    progress_display,
-    show,
-)
+from heteroplace.cli.problem_arguments import add_cluster, add_store
+from heteroplace.cli.shared import Parsers, add_command, add_json, progress_display, show
 from heteroplace.machine.local import open_cluster
 from heteroplace.options import Argument, duration
 from heteroplace.place_options import STORE_ON
