@@ -73,6 +73,10 @@ _INSTEAD = {
         "benchmarks.run.trained_models",
         "trained models from wheels: equal to onnxruntime, and how fast, from an empty cache",
     ),
+    "loading": (
+        "benchmarks.run.loading",
+        "seconds and memory to load a compiled file and run it, beside onnxruntime",
+    ),
     "streams": (
         "benchmarks.run.streams",
         "trained models that read a minute of audio, their state in a session",

@@ -94,6 +94,7 @@ NOT_IMPORTED = {"cli", "compiling", "demo", "hetero_place", "loading"}
 BINDING_PARTS = {"parts.hosts", "parts.kernels", "parts.throughput"}
 # What the commands of parts share with all others.
 OF_COMMANDS = (
+    "heteroplace.cli.problem_arguments.",
     "heteroplace.cli.shared.",
     "heteroplace.cli.models.",
     "heteroplace.cli.open_solution.",

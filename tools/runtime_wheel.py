@@ -126,7 +126,7 @@ def write_wheel(path: Path, files: Mapping[str, bytes], version: str, tags: str)
         for name, content in written.items():
             entry = zipfile.ZipInfo(name)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if "/scripts/" in name else 0o644) << 16
+            entry.external_attr = (0o100755 if "/scripts/" in name else 0o100644) << 16
             archive.writestr(entry, content)
 
 

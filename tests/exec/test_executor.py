@@ -133,6 +133,23 @@ def test_program_runs_bit_identically_a_thousand_times(library: str) -> None:
         assert executor.get_output("y0", out).tobytes() == first.tobytes()
 
 
+@pytest.mark.parametrize("order", [("tvm", ""), ("", "tvm")])
+@pytest.mark.parametrize("closes_first", [0, 1])
+def test_one_library_runs_with_and_without_tvm(
+    library: str, order: tuple[str, str], closes_first: int
+) -> None:
+    text = write_program(("cpu",), ["call 0 0 1 1 8,0 -"], outputs=(0,))
+    paths = [programs.libtvm_path() if name else "" for name in order]
+    executors: list[Executor | None] = [Executor(path, library, text) for path in paths]
+    for _ in range(3):
+        for number, executor in enumerate(executors):
+            if executor is not None:
+                executor.set_input("x0", vector(number))
+                executor.run()
+                np.testing.assert_array_equal(executor.get_output("y0"), 2 * vector(number) + 1)
+        executors[closes_first] = None  # the other one goes on
+
+
 def test_kernels_in_memory_run_without_a_file(module: tvm.runtime.Module) -> None:
     text = write_program(("cpu",), ["call 0 0 1 1 8,0 -"], outputs=(0,))
     executor = Executor(programs.libtvm_path(), "", text, module_handle=module.handle.value)

@@ -26,6 +26,7 @@ SMALLEST = {
     "run --peers": "--quick --only ^smallest$",
     "run --placing": "--only ^smallest$",
     "run --trained": "--only ^smallest$",
+    "run --loading": "--only ^smallest$",
     "run --half": "--only ^smallest$",
     "run --streams": "--only ^smallest$",
     "run --text": "--only ^smallest$",

@@ -107,6 +107,8 @@ def test_a_wheel_lists_each_of_its_files_with_its_digest(tmp_path: Path) -> None
     with zipfile.ZipFile(path) as archive:
         record = archive.read("heteroplace_runtime-1.dist-info/RECORD").decode().splitlines()
         assert [line.split(",")[0] for line in record] == archive.namelist()
+        mode = archive.getinfo("heteroplace_runtime-1.data/scripts/heteroplace-run").external_attr
+        assert mode >> 16 == 0o100755  # else pip would install no program
     assert "heteroplace_runtime-1.data/scripts/heteroplace-run" in record[1]
     digest = "sha256=LXEWQrcmsEQBYnyp-6wy9chTD7GQPMTbAiWHF5IaSIE"
     assert record[1].split(",")[1:] == [digest, "1"]

@@ -20,7 +20,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
 from heteroplace.native.execute import Executor
-from heteroplace.tvm_bridge import library_path
+from heteroplace.run.tvm_library import library_if_needed
 
 _WARM_RUNS = 3
 
@@ -42,7 +42,8 @@ class PlanProgram:
         program = lowered.alone()
         code, text = compiled.library.sealed(), program.to_text()
         # What a task takes must not hang on who was idle meanwhile.
-        self.executor = Executor(str(library_path()), code.path, text, blob=blob, helping=False)
+        libtvm = library_if_needed(code.path, text)
+        self.executor = Executor(libtvm, code.path, text, blob=blob, helping=False)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
         for name, array in input_arrays(compiled.calls.values).items():

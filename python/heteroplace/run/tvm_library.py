@@ -17,30 +17,50 @@ _REQUIRE_TVM = "heteroplace.tvm_bridge:require_tvm"
 """Loaded for programs that need TVM."""
 
 
-def library_for(code_path: str, manifest: Manifest, where: str) -> str:
-    """Return the path of the libtvm.so that runs these kernels; "": they need none.
+def library_if_needed(code_path: str, program_text: str) -> str:
+    """Return the path of the libtvm.so that runs a program with these kernels; "": it needs none.
 
     Parameters
     ----------
-    where
-        The file, or "the executable", for messages.
+    code_path
+        The library of kernels; "": there is none.
+    program_text
+        The program, or those of all hosts.
 
     Raises
     ------
     MissingTVMError
-        They need it, and there is no TVM with Relay.
-    ArtifactError
-        They need it, and were compiled by another version of TVM.
+        It needs TVM, and there is no TVM with Relay.
     """
-    if not needs_tvm(code_path, manifest.program_text):
+    if not needs_tvm(code_path, program_text):
         return ""
+    library_path: Callable[[], object] = load_entry(_LIBRARY_PATH)
+    return str(library_path())
+
+
+def library_for(code_path: str, manifest: Manifest, where: str) -> str:
+    """Return the same for a compiled file, or for an executable.
+
+    Parameters
+    ----------
+    where
+        What messages call it.
+
+    Raises
+    ------
+    MissingTVMError
+        It needs TVM, and there is no TVM with Relay.
+    ArtifactError
+        It needs TVM, and was compiled by another version.
+    """
     try:
-        check_tvm_version(manifest, where)
-        library_path: Callable[[], object] = load_entry(_LIBRARY_PATH)
-        return str(library_path())
+        path = library_if_needed(code_path, manifest.program_text)
     except MissingTVMError as fault:
         text = f"{where}: it sorts or uses a GPU, for which TVM's library is needed; {fault}"
         raise MissingTVMError(text, name="tvm") from fault
+    if path:
+        check_tvm_version(manifest, where)
+    return path
 
 
 def check_tvm_version(manifest: Manifest, where: str) -> None:

@@ -15,9 +15,11 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief A file that TVM has loaded, and the number of libraries that use it. */
+/*! \brief A loaded file, and the number of libraries that use it. */
 struct LoadedFile {
+  /*! \brief TVM's, and how it is given back; null where it was loaded without TVM. */
   TVMModuleHandle module;
+  decltype(TvmAbi::ModFree) free_module;
   int num_users;
   /*! \brief Its code for GPUs; null if it has none. */
   std::shared_ptr<const DeviceFunctionTable> device_functions;
@@ -125,7 +127,7 @@ void KernelLibrary::LoadFile() {
     if (device_functions_ != nullptr && device_functions_->code().functions().empty()) {
       device_functions_.reset();
     }
-    Loaded().files.emplace(library_, LoadedFile{module_, 1, device_functions_});
+    Loaded().files.emplace(library_, LoadedFile{module_, abi_->ModFree, 1, device_functions_});
   } catch (...) {
     FreeModule();
     dlclose(library_);
@@ -137,15 +139,16 @@ void KernelLibrary::UnloadFile() {
   std::scoped_lock lock(Loaded().mutex);
   const auto known = Loaded().files.find(library_);
   if (--known->second.num_users == 0) {
+    // Perhaps another library's, which had TVM.
+    if (known->second.module != nullptr) known->second.free_module(known->second.module);
     Loaded().files.erase(known);
-    FreeModule();
   }
   dlclose(library_);
 }
 
 KernelFunction KernelLibrary::Function(const std::string& symbol) {
   TVMFunctionHandle& function = functions_.emplace_back(nullptr);
-  if (module_ != nullptr &&
+  if (module_ != nullptr && abi_->IsTvm() &&
       abi_->ModGetFunction(module_, symbol.c_str(), /*query_imports=*/1, &function) != 0) {
     throw Error(ErrorKind::kArtifact, "kernel '" + symbol + "': " + abi_->LastErrorLine());
   }

@@ -14,7 +14,7 @@ from heteroplace.measure.transfers.copy_writer import REST_BYTES, CopyWriter, Wa
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.relay.targets import DL_DEVICE_TYPES
-from heteroplace.tvm_bridge import library_path
+from heteroplace.run.tvm_library import library_if_needed
 
 NUM_WARM_TRIPS = 4
 """Trips of each pair that do not count: the first ones wake workers that have slept for long, maybe
@@ -53,7 +53,8 @@ class Phase:
 
 def load_program(program: Program) -> NativeExecutor:
     """Return an executor of a program without kernels."""
-    return NativeExecutor(str(library_path()), "", program.to_text())
+    text = program.to_text()
+    return NativeExecutor(library_if_needed("", text), "", text)
 
 
 def round_trips(cluster: Cluster, sizes: Sequence[int]) -> tuple[Program, tuple[Trip, ...]]:

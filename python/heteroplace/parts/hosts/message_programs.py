@@ -17,7 +17,7 @@ from heteroplace.measure.transfers.link_programs import NUM_WARM_TRIPS, page_ali
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.transport import Ranks
-from heteroplace.tvm_bridge import library_path
+from heteroplace.run.tvm_library import library_if_needed
 
 
 @dataclass(frozen=True)
@@ -224,4 +224,4 @@ def load_on_ranks(program: Program, cluster: Cluster, ranks: Ranks) -> NativeExe
     Each runs the program by itself, as often as the others.
     """
     text = bundle_text(project(program, cluster.hosts, feeder=0))
-    return NativeExecutor(str(library_path()), "", text, transport=ranks.transport())
+    return NativeExecutor(library_if_needed("", text), "", text, transport=ranks.transport())

@@ -1,0 +1,101 @@
+"""`run --loading`: a process that loads a compiled file and runs it once, beside onnxruntime.
+
+Each loads in a process of its own, in turns, with its default settings, and imports what it needs
+itself. Files are in the system's cache of files from the first turn on, which is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import onnx
+
+import heteroplace
+from benchmarks.row_table import row_table
+from benchmarks.run.placing import SMALL
+from heteroplace.progress import prefixed
+from zoo.models.catalogue import SMALLEST, matching_names, onnx_model_of
+
+_NETWORKS = (SMALLEST, "shufflenet", "resnet50", "bert_base")
+_TURNS = 9
+_LOADS = """
+import json, pathlib, re, sys, time
+started = time.perf_counter(), time.process_time()
+import numpy as np
+{load}
+loaded = time.perf_counter(), time.process_time()
+{run}
+status = pathlib.Path("/proc/self/status").read_text()
+peak_kib = int(re.search(r"VmHWM:\\s*(\\d+)", status)[1])
+print(json.dumps([*(after - before for before, after in zip(started, loaded)), peak_kib]))
+"""
+_OURS = _LOADS.format(
+    load="import heteroplace\nexecutor = heteroplace.load(sys.argv[1])",
+    run="executor.run({name: np.ones(shape, dtype) for name, shape, dtype in executor.inputs})",
+)
+_PEER = _LOADS.format(
+    load="import onnxruntime\nsession = onnxruntime.InferenceSession(sys.argv[1])",
+    run="session.run(None, dict(np.load(sys.argv[2])))",
+)
+
+
+def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; yield the rows."""
+    for name in matching_names(only, _NETWORKS):
+        with tempfile.TemporaryDirectory() as folder:
+            yield _row(name, Path(folder), prefixed(say, name))
+
+
+def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
+    """Measure one network: medians of seconds of loading, and of MiB after a run."""
+    model = SMALL() if name == SMALLEST else onnx_model_of(name)
+    path, file, inputs = folder / "model.onnx", folder / "model.so", folder / "inputs.npz"
+    onnx.save(model, path)
+    say("compiling")
+    executable = heteroplace.compile(path, "local", costs="estimate", solver="single", verify="off")
+    executable.export_library(file)
+    ports = executable.manifest.inputs
+    np.savez(inputs, **{port: np.ones(shape, dtype) for port, shape, dtype in ports})
+    say("measuring")
+    taken: dict[str, list[list[float]]] = {"ours": [], "onnxruntime": []}
+    for _ in range(_TURNS):
+        taken["ours"].append(_measured(_OURS, file))
+        taken["onnxruntime"].append(_measured(_PEER, path, inputs))
+    row: dict[str, object] = {"name": name, "file_mib": file.stat().st_size >> 20}
+    for who, turns in taken.items():
+        wall_s, cpu_s, peak_kib = (median(values) for values in zip(*turns[1:], strict=True))
+        row |= {
+            f"{who}_wall_s": round(wall_s, 3),
+            f"{who}_cpu_s": round(cpu_s, 3),
+            f"{who}_mib": round(peak_kib / 1024),
+        }
+    return row
+
+
+def _measured(program: str, *arguments: Path) -> list[float]:
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    numbers: list[float] = json.loads(done.stdout)
+    return numbers
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Return the rows as text."""
+    columns = {
+        "name": "network",
+        "file_mib": "file MiB",
+        "ours_wall_s": "ours s",
+        "onnxruntime_wall_s": "onnxruntime s",
+        "ours_cpu_s": "ours CPU s",
+        "onnxruntime_cpu_s": "onnxruntime CPU s",
+        "ours_mib": "ours MiB",
+        "onnxruntime_mib": "onnxruntime MiB",
+    }
+    return row_table(rows, columns, num_names=1)
