@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import onnx
@@ -62,7 +63,8 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
     executable = heteroplace.compile(path, "local", costs="estimate", solver="single", verify="off")
     executable.export_library(file)
     ports = executable.manifest.inputs
-    np.savez(inputs, **{port: np.ones(shape, dtype) for port, shape, dtype in ports})
+    arrays: dict[str, Any] = {port: np.ones(shape, dtype) for port, shape, dtype in ports}
+    np.savez(inputs, **arrays)
     say("measuring")
     taken: dict[str, list[list[float]]] = {"ours": [], "onnxruntime": []}
     for _ in range(_TURNS):
