@@ -56,6 +56,8 @@ _COMPANY_RUNS = 4
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
 _MIN_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""
+_SETTLED_RATIO = 1.02
+"""Quiet rounds that differ by less are enough."""
 _LEAST, _MOST = 0.5, 20.0
 """A ratio outside is not interference: the machine was doing something else."""
 
@@ -291,6 +293,8 @@ class _Measuring:
             before = Usage.now()
             round_ = self._round()
             rounds.append((Usage.now().others_since(before), round_))
+            if _are_settled([each for others, each in rounds if others <= QUIET_CORES]):
+                break
         rounds.sort(key=lambda entry: entry[0])
         num_quiet = sum(others <= QUIET_CORES for others, _ in rounds)
         counted = [each for _, each in rounds[: max(num_quiet, _MIN_ROUNDS)]]
@@ -335,6 +339,14 @@ class _Measuring:
             beside = self._own.task_runs(self._num_runs)
         times: FloatArray = np.maximum(np.median(beside, axis=0), 1.0)
         return times
+
+
+def _are_settled(quiet: list[_Found]) -> bool:
+    """Whether enough rounds say the same of how long the network takes beside others."""
+    if len(quiet) < _MIN_ROUNDS:
+        return False
+    beside_ns = [float((each.alone_ns * each.slowdown).sum()) for each in quiet]
+    return max(beside_ns) <= _SETTLED_RATIO * min(beside_ns)
 
 
 def _median_ratio(rounds: list[FloatArray]) -> FloatArray:

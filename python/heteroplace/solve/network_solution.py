@@ -1,9 +1,8 @@
 """Problem -> Solution by any solver: solved, chosen, checked, explained. What the pipeline calls.
 
-Several devices are used only if they gain enough (`gains_enough`, applied once for each solve): by
-what is simulated; or, where it is known how tasks slow each other, by expected run times, since a
-plan on several devices then gains less than the simulated makespan says, which is what bounds hold
-for.
+Several devices are used only if they gain enough (`gains_enough`): by what is simulated, which is
+what bounds hold for. Where tasks are known to slow each other, several devices gain less than that,
+so they must gain enough by expected run times too.
 """
 
 from __future__ import annotations
@@ -94,11 +93,10 @@ def solve_network(
         result: SolveResult = load_entry(_REPLAY)(problem, plan, options)
     else:
         options = replace(options, min_gain_ratio=least_gain_ratio(problem, options))
-        ratio = options.min_gain_ratio if interference is None else 0.0
         after_s = _CHECK_S_PER_TASK * len(problem.graph.tasks) + explain_s(problem)
-        options_used = replace(
-            options.leaving(after_s), min_gain_ratio=ratio, stop_gain_ratio=options.min_gain_ratio
-        )
+        # Interference only takes from what several devices gain: where that is not enough without,
+        # nothing is measured.
+        options_used = replace(options.leaving(after_s), stop_gain_ratio=options.min_gain_ratio)
         if interference is not None and run_time_of is None:
             rounds_s = _ROUNDS_SHARE * options_used.time_limit_s
             rounds = replace(options_used, time_limit_s=rounds_s)
