@@ -3,9 +3,8 @@
 The network runs on one device with a clock around every kernel, in turns alone and while every
 other device of the same memory runs it too, or the links of that memory copy. The ratio of the
 times is what a task loses beside others; the times of the single runs show how much they scatter.
-Both change with the machine's state (neighbours of a virtual machine, clocks), as costs do; so they
-are kept with the costs, and used with them. The machine's pace is taken from what is measured now
-alone: costs in a store may be newer than what it holds of interference, by tuning or an import.
+Both change with the machine's state, as costs do, and are kept with them. The machine's pace
+is taken from what is measured now alone: costs in a store may be newer than its interference.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ from heteroplace.stats import line_fit
 _NUM_ROUNDS = 7
 _ROUND_NS = 100_000_000
 _MAX_RUNS = 60
-_COMPANY_RUNS = 4
-"""Runs between two looks at whether company is still needed."""
+_COMPANY_RUNS = 4  # between two looks at whether company is still needed
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
 _MIN_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""
@@ -73,11 +71,11 @@ def measure_interference(
     Parameters
     ----------
     compiled
-        The network; what was compiled to measure its costs is used again.
+        Its kernels that costs were measured with are used again.
     progress
         Called with a line for each device that is measured.
     store
-        What it knows is not measured again, and what is measured goes into it.
+        Has what need not be measured again, and takes what is measured.
 
     Raises
     ------
@@ -287,7 +285,7 @@ class _Measuring:
 
     def measure(self, on_round: Count) -> _Found:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""
-        rounds = []
+        rounds: list[tuple[float, _Found]] = []
         for done in range(_NUM_ROUNDS):
             on_round(done, _NUM_ROUNDS)
             before = Usage.now()
@@ -343,10 +341,8 @@ class _Measuring:
 
 def _are_settled(quiet: list[_Found]) -> bool:
     """Whether enough rounds say the same of how long the network takes beside others."""
-    if len(quiet) < _MIN_ROUNDS:
-        return False
     beside_ns = [float((each.alone_ns * each.slowdown).sum()) for each in quiet]
-    return max(beside_ns) <= _SETTLED_RATIO * min(beside_ns)
+    return len(quiet) >= _MIN_ROUNDS and max(beside_ns) <= _SETTLED_RATIO * min(beside_ns)
 
 
 def _median_ratio(rounds: list[FloatArray]) -> FloatArray:

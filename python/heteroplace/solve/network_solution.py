@@ -96,7 +96,11 @@ def solve_network(
         after_s = _CHECK_S_PER_TASK * len(problem.graph.tasks) + explain_s(problem)
         # Interference only takes from what several devices gain: where that is not enough without,
         # nothing is measured.
-        options_used = replace(options.leaving(after_s), stop_gain_ratio=options.min_gain_ratio)
+        options_used = replace(
+            options.leaving(after_s),
+            stop_gain_ratio=options.min_gain_ratio,
+            ends_stalled=options.min_gain_ratio > 0 and options.iterations is None,
+        )
         if interference is not None and run_time_of is None:
             rounds_s = _ROUNDS_SHARE * options_used.time_limit_s
             rounds = replace(options_used, time_limit_s=rounds_s)

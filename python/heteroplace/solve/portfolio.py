@@ -10,7 +10,8 @@ so on. So the time goes to whoever gains.
 
 Every candidate is measured by the same simulator, and the best single device is always among them,
 so the result is never longer than it. For throughput, or several items, a part solves
-(`objective_solver.py`).
+(`objective_solver.py`). Where costs are measured it ends sooner, when nothing has gained for long
+(`SolveOptions.ends_stalled`).
 
 Several devices are used only if they gain enough (`gains_enough`) by the objective; where a bound
 proves that they cannot, nothing is searched (`SolveOptions.stop_gain_ratio`).
@@ -18,6 +19,7 @@ proves that they cannot, nothing is searched (`SolveOptions.stop_gain_ratio`).
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -69,6 +71,8 @@ _MIN_TURN_SHARE = 0.1
 _MIN_STALL_S = 0.2
 _GAIN_RATIO = 5e-4
 """Smaller gains do not prolong the turns of the refinement solver; nor those of the search."""
+_WAIT_SHARE = 0.15
+"""Of the time limit: so long at least `auto` waits for a gain where it ends when it has stalled."""
 _MIN_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
 
@@ -129,6 +133,8 @@ class _Auto:
         self._neighbourhoods: NeighbourhoodSearch | None = None
         self._num_turns = 0
         """Of the refinement solver."""
+        self._gained_s = 0.0
+        """When the best plan was last found, since the beginning."""
 
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
@@ -183,6 +189,8 @@ class _Auto:
             self._tried.append((name, None, "does not fit"))
             return
         makespan = simulate_plan(self._problem.native, plan).makespan_ns
+        if self._best_ns is None or makespan < (1 - _GAIN_RATIO) * self._best_ns:
+            self._gained_s = time.perf_counter() - self._begin
         self._candidates.append(_Candidate(name, plan, makespan))
         self._tried.append((name, makespan, note))
         best = min(self._candidates, key=lambda candidate: candidate.rank)
@@ -218,7 +226,15 @@ class _Auto:
         return None if best is None else best.makespan_ns
 
     def _is_over(self) -> bool:
-        return self._is_proven() or self._was_interrupted or self._deadline.is_over()
+        is_stopped = self._is_proven() or self._was_interrupted or self._deadline.is_over()
+        return is_stopped or self._patience_left_s() <= 0
+
+    def _patience_left_s(self) -> float:
+        """How much longer a gain is waited for."""
+        if not self._options.ends_stalled:
+            return math.inf
+        patience_s = max(_WAIT_SHARE * self._options.time_limit_s, self._gained_s)
+        return self._gained_s + patience_s - (time.perf_counter() - self._begin)
 
     def _improve(self, initial: list[NativePlan]) -> None:
         """Let search and refinement solver take turns; see the module."""
@@ -266,7 +282,9 @@ class _Auto:
         others = [] if best is None or search.knows(best.plan) else [best.plan]
         if patience is not None and self._options.iterations is None:
             stall = Stall(patience, max(_MIN_STALL_S, 2 * stalled_s))
-        end = search.run(self._deadline, self._bound_ns, stall, others)
+        left_s = self._patience_left_s()
+        deadline = self._deadline if left_s == math.inf else self._deadline.within(max(left_s, 0))
+        end = search.run(deadline, self._bound_ns, stall, others)
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._prices = end.prices

@@ -141,8 +141,8 @@ class SolveOptions:
     )
     time_limit_s: float = option(
         10.0,
-        "wall time for the whole solve, in seconds or as 30s, 10m, 1h; a run that ends by it is "
-        "not reproducible",
+        "most wall time for the whole solve, in seconds or as 30s, 10m, 1h; with measured costs "
+        "auto ends sooner if it stops gaining; a run that ends by time is not reproducible",
         name="time_limit",
         metavar="TIME",
         parse=duration,
@@ -201,6 +201,9 @@ class SolveOptions:
     stop_gain_ratio: float = 0.0
     """`auto` looks no further once a bound proves that no plan for one item is shorter than the
     best single device by more than this part."""
+    ends_stalled: bool = False
+    """`auto` ends once it has gained nothing for as long as it took to gain the last time, and for
+    some of the time limit."""
     progress: Progress | None = None
     """Called now and then while a solver works; None: silence."""
 
