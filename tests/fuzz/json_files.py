@@ -25,6 +25,7 @@ from heteroplace.files.cluster_file import cluster_from_json, cluster_to_json, l
 from heteroplace.files.costs_file import costs_from_json, costs_to_json, load_costs
 from heteroplace.files.graph_file import graph_from_json, graph_to_json, load_graph
 from heteroplace.files.manifest import Manifest
+from heteroplace.files.placement import Placement
 from heteroplace.files.plan_file import load_plan, plan_from_json, plan_to_json
 from heteroplace.files.route_profile_file import route_profile_from_json, route_profile_to_json
 from heteroplace.files.routes_file import RoutesWriter
@@ -124,7 +125,9 @@ def _good(kind: str) -> Any:
             builder.add(record)
         return route_profile_to_json(builder.profile())
     ports = (("x", (1, 2), "float32"),)
-    manifest = Manifest("0.17.dev0", PROGRAM, made, ports, ports, (MemoryUse(1, 2, 3),) * 2)
+    manifest = Manifest(
+        "0.17.dev0", PROGRAM, Placement.of(made, (MemoryUse(1, 2, 3),) * 2), ports, ports
+    )
     value = json.loads(manifest.to_json())
     value["placement"] = json.loads(value["placement"])
     return value

@@ -167,6 +167,26 @@ def test_kernels_that_call_nothing_of_tvm_run_whichever_it_was(good: Path, tmp_p
         assert found.tobytes() == output.tobytes()
 
 
+def test_a_solution_is_read_when_it_is_asked_for(good: Path, tmp_path: Path) -> None:
+    data = read_parts(good).with_manifest(placement="{}").to_bytes()
+    executor = hp.load(changed(good, tmp_path, data))
+    executor.run(random_inputs(two_branches()))
+    with pytest.raises(hp.HeteroPlaceError, match=r"changed\.so"):
+        _ = executor.solution
+
+
+@pytest.mark.parametrize("field", ["devices", "steps"])
+def test_a_file_without_a_copy_of_what_its_solution_says_is_the_same(
+    good: Path, tmp_path: Path, field: str
+) -> None:
+    whole = read_manifest(good).placement
+    data = read_parts(good).with_manifest(without=field).to_bytes()
+    older = read_manifest(changed(good, tmp_path, data)).placement
+    assert (older.devices, older.num_steps) == (whole.devices, whole.num_steps)
+    assert {device.name for device in whole.devices} == set(whole.solution.devices_used)
+    assert whole.num_steps == len(whole.solution.plan.steps)
+
+
 @pytest.mark.parametrize("field", ["format", "tvm", "placement", "inputs", "outputs", "memory"])
 def test_a_missing_field_is_a_typed_error(good: Path, tmp_path: Path, field: str) -> None:
     data = read_parts(good).with_manifest(without=field).to_bytes()

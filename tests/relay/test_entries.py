@@ -16,6 +16,7 @@ from test_memory_by_lifetime import needs_two_cores, two_memories
 import heteroplace as hp
 from heteroplace.cli.main import main
 from heteroplace.errors import ArtifactError, ExecutionError, FrontendError, LoweringError
+from heteroplace.files.placement import Placement
 from heteroplace.lower.program_entries import with_entries
 from heteroplace.native.compiled_file import read_manifest
 
@@ -202,7 +203,10 @@ def test_entries_on_other_devices_are_refused(executable: hp.Executable) -> None
     cluster = replace(solution.cluster, devices=tuple(reversed(solution.cluster.devices)))
     other = replace(
         executable,
-        manifest=replace(executable.manifest, solution=replace(solution, cluster=cluster)),
+        manifest=replace(
+            executable.manifest,
+            placement=Placement.of(replace(solution, cluster=cluster), executable.memory),
+        ),
     )
     with pytest.raises(LoweringError, match="entry 'b' is placed on other devices than 'a'"):
         with_entries({"a": executable, "b": other})

@@ -30,7 +30,7 @@ body = relay.nn.relu(relay.nn.dense(relay.nn.relu(relay.nn.dense(x, weight)), we
 heteroplace.build(tvm.IRModule.from_expr(relay.Function([x], body)), "local", costs="estimate")
 print(len(imported), len(own()), *sorted(own()))
 """
-MAX_IMPORTED, MAX_BUILT = 235, 297
+MAX_IMPORTED, MAX_BUILT = 236, 297
 """Lower them when a change loads fewer modules. The aim is 250 for both."""
 NOT_LOADED = (
     "heteroplace.cli",
@@ -95,7 +95,7 @@ executor = heteroplace.load(sys.argv[1])
 executor.run({name: np.ones(shape, dtype) for name, shape, dtype in executor.inputs})
 print(*sys.modules)
 """
-MAX_LOADED = 110
+MAX_LOADED = 50
 """Of our own modules, to load a file and run it."""
 
 
@@ -105,7 +105,7 @@ def test_a_compiled_file_is_run_without_tvm_and_without_what_compiles(tmp_path: 
         [sys.executable, "-c", RUNS, file], capture_output=True, text=True, check=True
     )
     modules = set(done.stdout.split())
-    packages = ("tvm", "psutil", "heteroplace.pipeline", "heteroplace.lower", "heteroplace.relay")
+    packages = ("tvm", "psutil", "heteroplace.pipeline", "heteroplace.lower", "heteroplace.solve")
     loaded = [name for name in modules if name.startswith(packages)]
     assert not loaded, loaded
     assert sum(name.startswith("heteroplace.") for name in modules) <= MAX_LOADED

@@ -17,15 +17,15 @@ from msgspec import Struct
 from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError
 from heteroplace.files.fields.fields import Count
+from heteroplace.files.placement import Placement, UsedDevice
 from heteroplace.files.reader import parse_json
-from heteroplace.files.solution_file import solution_from_json, solution_to_json
-from heteroplace.model.memory_use.memory import MemoryUse
-from heteroplace.model.solution import Solution
 from heteroplace.model.verification import Verification
 from heteroplace.terminal import listed
 
 if TYPE_CHECKING:
     from heteroplace.files.call_lengths import CallLengths
+    from heteroplace.model.memory_use.memory import MemoryUse
+    from heteroplace.model.solution import Solution
 
 _CALL_LENGTHS = "heteroplace.files.call_lengths:CallLengths"
 """Loaded for a file that takes calls of any length."""
@@ -72,6 +72,8 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     entries: tuple[_EntryFile, ...] = ()
     tokenizer: TokenizerText | None = None
     lengths: dict[str, Any] | None = None
+    devices: tuple[UsedDevice, ...] | None = None
+    steps: Count | None = None
 
 
 class _EntryFile(Struct, forbid_unknown_fields=True):
@@ -100,12 +102,10 @@ class Manifest:
 
     tvm_version: str
     program_text: str
-    solution: Solution
+    placement: Placement
     inputs: tuple[tuple[str, tuple[int, ...], str], ...]
     """Name, shape and dtype of every input."""
     outputs: tuple[tuple[str, tuple[int, ...], str], ...]
-    memory: tuple[MemoryUse, ...]
-    """For each memory of the solution's cluster what the program is predicted to hold in it."""
     verification: Verification | None = None
     """How its outputs compare with those of the ONNX model; None: it was made of none."""
     state: tuple[State, ...] = ()
@@ -125,6 +125,22 @@ class Manifest:
     """Of a model that reads and writes text; None: there is none."""
     lengths: CallLengths | None = None
     """The size that each call chooses; None: shapes are those of the entries."""
+
+    @property
+    def solution(self) -> Solution:
+        """The plan and all it refers to.
+
+        Raises
+        ------
+        ArtifactError
+            It is first read now, and damaged.
+        """
+        return self.placement.solution
+
+    @property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        """For each memory of the solution's cluster what the program is predicted to hold in it."""
+        return self.placement.memory
 
     @property
     def properties(self) -> dict[str, str]:
@@ -153,7 +169,7 @@ class Manifest:
         value: dict[str, Any] = {
             "format": FORMAT_VERSION,
             "tvm": self.tvm_version,
-            "placement": solution_to_json(self.solution),
+            "placement": self.placement.text,
             "inputs": [[name, list(shape), dtype] for name, shape, dtype in self.inputs],
             "outputs": [[name, list(shape), dtype] for name, shape, dtype in self.outputs],
             "memory": [
@@ -161,6 +177,8 @@ class Manifest:
             ],
             "verification": None if self.verification is None else asdict(self.verification),
         }
+        value["devices"] = [msgspec.structs.astuple(each) for each in self.placement.devices]
+        value["steps"] = self.placement.num_steps
         if self.state:  # else the file is as before there was any
             value["state"] = [[each.name, each.ports, each.blob_offset] for each in self.state]
         if self.model_digest:
@@ -220,15 +238,9 @@ class ProgramEntry:
 
 
 def _manifest(file: _ManifestFile, program_text: str, source: str) -> Manifest:
-    solution = solution_from_json(file.placement, source)
-    memory = tuple(MemoryUse(*parts) for parts in file.memory)
-    if len(memory) != len(solution.cluster.memories):
-        raise ArtifactError(
-            f"{source}: the manifest is damaged (it has the use of {len(memory)} memories, and "
-            f"the cluster has {len(solution.cluster.memories)})"
-        )
+    placement = Placement.of_file(file.placement, file.memory, source, file.devices, file.steps)
     return Manifest(
-        *(file.tvm, program_text, solution, file.inputs, file.outputs, memory),
+        *(file.tvm, program_text, placement, file.inputs, file.outputs),
         file.verification,
         tuple(State(*parts) for parts in file.state),
         file.model,

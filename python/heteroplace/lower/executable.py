@@ -16,6 +16,7 @@ import tvm
 from heteroplace.entries import load_entry
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, State, TokenizerText
+from heteroplace.files.placement import Placement
 from heteroplace.lower.compile import CompiledKernels
 from heteroplace.lower.kernels import KernelCalls, Value
 from heteroplace.lower.library import KernelLibrary
@@ -357,10 +358,9 @@ def _manifest(lowered: Lowered, solution: Solution, max_sessions: int) -> Manife
     return Manifest(
         tvm.__version__,
         _program_text(lowered, solution),
-        solution,
+        Placement.of(solution, lowered.memory),
         ports[0],
         ports[1],
-        lowered.memory,
         state=state,
         session_state=replaced_by,
         max_sessions=max_sessions,

@@ -14,16 +14,12 @@ import numpy as np
 from heteroplace.entries import load_entry
 from heteroplace.errors import ExecutionError
 from heteroplace.files.manifest import TokenizerText
-from heteroplace.model.memory_use.memory import MemoryUse
-from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.arrays import Array
-from heteroplace.run.call_trace import Trace
 from heteroplace.run.loaded_program import SessionEntry
 from heteroplace.run.manifest_check import check_manifest
-from heteroplace.run.measured_timeline import timed_timeline
 from heteroplace.run.program_source import ProgramSource, Runnable
 from heteroplace.run.sized_program import SizedProgram
 from heteroplace.run.state import ProgramState
@@ -32,7 +28,10 @@ from heteroplace.run.tvm_library import library_for
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from heteroplace.model.memory_use.memory import MemoryUse
+    from heteroplace.model.timeline import Timeline
     from heteroplace.report.html.content import MeasuredTime
+    from heteroplace.run.call_trace import Trace
     from heteroplace.run.sessions import Session
 
 _REPR = "heteroplace.questions.short_texts:solution_repr"
@@ -41,6 +40,9 @@ _HTML = "heteroplace.questions.value_pages:program_html"
 _MEASURE = "heteroplace.run.measured_page:measure"
 _WRITE_REPORT = "heteroplace.solve.solve_report:write_report"
 """Loaded when a page is written."""
+_TIMELINE = "heteroplace.run.measured_timeline:timed_timeline"
+_TRACE = "heteroplace.run.call_trace:Trace"
+"""Loaded when runs are timed or recorded."""
 _SESSION = "heteroplace.run.sessions:Session"
 """Loaded for a program with state."""
 _LOG = logging.getLogger("heteroplace")
@@ -266,7 +268,8 @@ class Executor(SizedProgram):
         ExecutionError
             `num_runs` is below 1, an input has no value, or a kernel failed.
         """
-        return timed_timeline(self._native, self.solution, num_runs)
+        timeline: Timeline = load_entry(_TIMELINE)(self._native, self.solution, num_runs)
+        return timeline
 
     def trace(self, max_requests: int | None = None) -> Trace:
         """Return a recording, to be started: `with executor.trace() as trace: ...`.
@@ -276,7 +279,8 @@ class Executor(SizedProgram):
         max_requests
             How many calls are kept, the last ones; None: as many as 8 MiB hold.
         """
-        return Trace(self._native, self.solution, max_requests)
+        trace: Trace = load_entry(_TRACE)(self._native, self.solution, max_requests)
+        return trace
 
     def report(
         self,

@@ -15,7 +15,7 @@ def check_manifest(native: NativeExecutor, manifest: Manifest, where: str) -> No
     where
         The file, or "the executable", for the message.
     """
-    steps = len(manifest.solution.plan.steps)
+    steps = manifest.placement.num_steps
     expected = [
         [(name, tuple(shape), dtype) for name, shape, dtype in ports]
         for ports in (manifest.inputs, manifest.outputs)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from heteroplace.errors import MissingDeviceError
-from heteroplace.model.cluster import Cluster
-from heteroplace.model.solution import Solution
+from heteroplace.files.placement import UsedDevice
 from heteroplace.native.compiled_file import cuda_capability
+
+if TYPE_CHECKING:
+    from heteroplace.model.cluster import Cluster, Device
 
 _KINDS = ("cpu", "cuda")
 
 
 def check_devices_exist(
-    solution: Solution, others: Sequence[str] = (), host: str | None = None
+    devices: Iterable[UsedDevice], others: Sequence[str] = (), host: str | None = None
 ) -> None:
-    """Raise MissingDeviceError unless every device in use is here; `others` is missing too.
+    """Raise MissingDeviceError unless all devices are here; `others` is missing too.
 
     `host`: see `missing_devices`.
     """
-    missing = missing_devices(solution.cluster, solution.devices_used, host)
+    missing = _missing(devices, host)
     opening = "the plan needs devices that this machine does not have: "
     faults = [*([opening + "; ".join(missing)] if missing else []), *others]
     if faults:
@@ -39,10 +42,14 @@ def missing_devices(cluster: Cluster, names: Sequence[str], host: str | None = N
         the others are the business of other ranks. None: the process runs all devices alone, so
         one on a host with a name is missing.
     """
+    return _missing([device for device in cluster.devices if device.name in names], host)
+
+
+def _missing(devices: Iterable[UsedDevice | Device], host: str | None) -> list[str]:
     allowed = os.sched_getaffinity(0)
     missing = []
-    for device in cluster.devices:
-        if device.name not in names or (host is not None and device.host != host):
+    for device in devices:
+        if host is not None and device.host != host:
             continue
         if device.host and host is None:
             missing.append(

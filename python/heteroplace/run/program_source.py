@@ -79,7 +79,7 @@ class ProgramSource:
             return _of_built(source)
         file = source if isinstance(source, CompiledFile) else CompiledFile(source)
         manifest, where = file.manifest(), file.path
-        check_devices_exist(manifest.solution, file.missing())
+        check_devices_exist(manifest.placement.devices, file.missing())
         file.load()
         entries = {}
         for each in manifest.entries:
@@ -117,5 +117,5 @@ def _of_code(
     blob: np.ndarray,
     entries: Mapping[str, ProgramSource] | None = None,
 ) -> ProgramSource:
-    check_devices_exist(manifest.solution)
+    check_devices_exist(manifest.placement.devices)
     return ProgramSource(where, origin, manifest, code, code.path, blob, entries or {})

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
+from heteroplace.entries import load_entry
 from heteroplace.files.manifest import Manifest
-from heteroplace.model.plan import Copy
-from heteroplace.model.routed.route_profile import Profile, RouteRecord
-from heteroplace.model.solution import Solution
 from heteroplace.native.execute import PredictionCounts
 from heteroplace.registry import load_plugin
 from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.run.recording import Recording
+
+if TYPE_CHECKING:
+    from heteroplace.model.routed.route_profile import Profile, RouteRecord
+    from heteroplace.model.solution import Solution
+
+_COPY = "heteroplace.model.plan:Copy"
+"""Loaded when somebody asks what was copied."""
 
 
 class RoutedProgram(LoadedProgram):
@@ -69,11 +75,11 @@ class RoutedProgram(LoadedProgram):
         destination); pairs between which nothing is planned are left out. Weights that are loaded
         in a run, and messages between hosts, are not counted.
         """
-        plan, cluster = self.solution.plan, self.solution.cluster
+        plan, cluster, copy_type = self.solution.plan, self.solution.cluster, load_entry(_COPY)
         num_bytes: dict[tuple[str, str], int] = {}
         for index, size in self._native.copied_bytes():
             step = plan.steps[index]
-            if isinstance(step, Copy):
+            if isinstance(step, copy_type):
                 way = cluster.memories[step.src].name, cluster.memories[step.dst].name
                 num_bytes[way] = num_bytes.get(way, 0) + size
         return num_bytes

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from heteroplace.errors import ClusterError, MissingPackageError
-from heteroplace.model.cluster import Cluster
 from heteroplace.native.transports import Transport
 from heteroplace.registry import load_plugins
+
+if TYPE_CHECKING:
+    from heteroplace.model.cluster import Cluster
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from heteroplace.cli.models.cached_model import Program
 from heteroplace.cli.run_file import Ran
 from heteroplace.cli.run_result import result_json, result_text
 from heteroplace.files.manifest import Manifest
+from heteroplace.files.placement import Placement
 from heteroplace.machine.usage import QUIET_CORES
 from tests.unit.questions.worked import diamond_solution
 
@@ -19,7 +20,7 @@ from tests.unit.questions.worked import diamond_solution
 def ran_beside(others_cores: float) -> Ran:
     outputs = {"logits": np.zeros(4, np.float32)}
     solution = diamond_solution()
-    manifest = Manifest("0.0", "", solution, (), (("logits", (4,), "float32"),), ())
+    manifest = Manifest("0.0", "", Placement.of(solution, ()), (), (("logits", (4,), "float32"),))
     times_ns = (90, 100, 120)
     return Ran(solution, outputs, {"logits": "float32"}, times_ns, others_cores, manifest)
 

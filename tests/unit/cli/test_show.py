@@ -14,6 +14,7 @@ from heteroplace.files.cluster_file import cluster_to_json
 from heteroplace.files.costs_file import costs_to_json
 from heteroplace.files.graph_file import graph_to_json
 from heteroplace.files.manifest import Manifest
+from heteroplace.files.placement import Placement
 from heteroplace.files.plan_file import plan_to_json
 from heteroplace.files.solution_file import solution_to_json
 from heteroplace.model.cost import Cost, build_table, table_from_rows
@@ -60,7 +61,7 @@ def model(solution: Solution) -> Path:
     path = Path("model.so")
     uses = (MemoryUse(2048, 4096, 0), MemoryUse(0, 0, 0))
     ports = (("x", (1, 4), "float32"),), (("output0", (4,), "int8"),)
-    manifest = Manifest("0.0", PROGRAM, solution, *ports, uses)
+    manifest = Manifest("0.0", PROGRAM, Placement.of(solution, uses), *ports)
     parts = Parts(empty_library(), b"", NEEDS, PROGRAM.encode(), manifest.to_json())
     path.write_bytes(parts.sealed().to_bytes())
     return path

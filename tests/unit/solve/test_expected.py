@@ -97,6 +97,20 @@ def test_a_gain_below_the_least_one_is_left(problem: Problem) -> None:
     assert len(set(problem.native.placement(chosen.plan.steps))) == 1
 
 
+def test_nothing_is_measured_where_several_devices_gain_too_little(problem: Problem) -> None:
+    # 1000 ns on two cores, 1010 on one: less than the least gain, whatever disturbs them.
+    times = {"a": 1000, "b": 10}
+    costs = build_table(
+        problem.graph, CORES, lambda task, _: Cost.measured(times[problem.graph.tasks[task].name])
+    )
+
+    def measure() -> Interference:
+        raise AssertionError("it is not needed")
+
+    found = solve_network(replace(problem, costs=costs), OPTIONS, measure)
+    assert len(found.devices_used) == 1
+
+
 def test_a_plan_of_one_device_stays_where_no_other_is_quicker(problem: Problem) -> None:
     result = solved(problem, "single")
     chosen, expected = chosen_of(problem, result, expecting(problem, 5.0), 0.02)

@@ -133,7 +133,7 @@ def _load_here(
 ) -> RankedExecutor:
     """Load the program of one host, of which the others wait to hear."""
     try:
-        check_devices_exist(manifest.solution, file.missing(group.host), host)
+        check_devices_exist(manifest.placement.devices, file.missing(group.host), host)
         file.load(group.host)
         libtvm = library_for(file.code_path, manifest, file.path)
     except HeteroPlaceError as err:
