@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "exec/devices/device.h"
 #include "exec/program/program_parser.h"
 #include "support/error.h"
 
