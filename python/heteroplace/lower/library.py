@@ -13,9 +13,7 @@ import subprocess
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import repeat
 from pathlib import Path
 
 import tvm
@@ -62,19 +60,6 @@ class KernelLibrary:
         self._sealed: weakref.ref[SealedCode] | None = None
 
     @classmethod
-    def from_objects(cls, objects: Sequence[Path]) -> KernelLibrary:
-        """Link object files.
-
-        Raises
-        ------
-        ArtifactError
-            There is no linker, or it fails.
-        """
-        path = objects[0].with_name(_LIBRARY)
-        link(objects, path)
-        return cls({file.name: file.read_bytes() for file in objects}, path.read_bytes())
-
-    @classmethod
     def from_module(cls, module: tvm.runtime.Module) -> KernelLibrary:
         """Generate the object files of what TVM has compiled, and link them.
 
@@ -98,9 +83,10 @@ class KernelLibrary:
     def empty(cls) -> KernelLibrary:
         """Link a library without any kernel."""
         with temporary_folder() as folder:
-            source = folder / "empty.s"
+            source, path = folder / "empty.s", folder / _LIBRARY
             source.write_text(_EMPTY_ASSEMBLY)
-            return cls.from_objects([source])
+            link([source], path)
+            return cls({source.name: source.read_bytes()}, path.read_bytes())
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> KernelLibrary:
@@ -137,52 +123,26 @@ def compile_kernels(kernels: Sequence[Kernel], on_kernel: Count | None = None) -
     kernels = [kernel for kernel in kernels if not is_library_kernel(kernel.symbol)]
     if not kernels:  # of a model of reshapes alone, or of kernels by NVIDIA's libraries
         return KernelLibrary.empty()
-    groups = list(_groups(kernels))
-    is_of_cpus = all(group[0].target.kind.name == "llvm" for group in groups)
-    num_threads = 1  # TVM's code generator may crash where two of them work at once
-    context = tvm.transform.PassContext.current()  # TVM's is one per thread
-
-    def build(group: Sequence[Kernel], folder: Path, name: str) -> tvm.runtime.Module:
-        with context:
-            module = _build(group)
-        if is_of_cpus:
-            module.save(str(folder / name))
-        return module
-
-    with temporary_folder() as folder, ThreadPoolExecutor(num_threads, "heteroplace-code") as pool:
-        names = [f"lib{number}.o" for number in range(len(groups))]
-        begun = [pool.submit(build, *of_one) for of_one in zip(groups, repeat(folder), names)]
-        compiled: list[tvm.runtime.Module] = []
-        num_compiled = 0
+    compiled: list[tvm.runtime.Module] = []
+    num_compiled = 0
+    for group in _groups(kernels):
+        if on_kernel is not None:
+            on_kernel(num_compiled, len(kernels))
+        num_compiled += len(group)
+        functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
+        for kernel in group:
+            assert kernel.functions is not None  # what is left of a compiled kernel has a library
+            functions.update(dict(kernel.functions.functions.items()))
         try:
-            for group, future in zip(groups, begun, strict=True):
-                if on_kernel is not None:
-                    on_kernel(num_compiled, len(kernels))
-                compiled.append(future.result())
-                num_compiled += len(group)
-        finally:
-            for future in begun:
-                future.cancel()
-        if is_of_cpus:
-            return KernelLibrary.from_objects([folder / name for name in names])
-        # A kernel is looked up in a module and in what it imports.
-        for module in compiled[1:]:
-            compiled[0].import_module(module)
-        return KernelLibrary.from_module(compiled[0])
-
-
-def _build(group: Sequence[Kernel]) -> tvm.runtime.Module:
-    """Generate the code of kernels of one target."""
-    functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
-    for kernel in group:
-        assert kernel.functions is not None  # what is left of a compiled kernel has a library
-        functions.update(dict(kernel.functions.functions.items()))
-    try:
-        return tvm.build({group[0].target: tvm.IRModule(functions)})
-    except (RuntimeError, ValueError) as err:
-        raise LoweringError(
-            f"TVM cannot generate code for target {group[0].target}: {last_cause(str(err))}"
-        ) from err
+            compiled.append(tvm.build({group[0].target: tvm.IRModule(functions)}))
+        except (RuntimeError, ValueError) as err:
+            raise LoweringError(
+                f"TVM cannot generate code for target {group[0].target}: {last_cause(str(err))}"
+            ) from err
+    # A kernel is looked up in a module and in what it imports.
+    for module in compiled[1:]:
+        compiled[0].import_module(module)
+    return KernelLibrary.from_module(compiled[0])
 
 
 def _groups(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
