@@ -75,7 +75,7 @@ _INSTEAD = {
     ),
     "loading": (
         "benchmarks.run.loading",
-        "seconds and memory to load a compiled file and run it, beside onnxruntime",
+        "seconds to the first result, and to load a compiled file, beside onnxruntime",
     ),
     "streams": (
         "benchmarks.run.streams",

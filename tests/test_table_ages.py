@@ -19,11 +19,11 @@ def git(*arguments: str, folder: Path = ROOT) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def old_tables(made: dict[str, str], folder: Path) -> list[str]:
+def old_tables(commits: dict[str, str], folder: Path) -> list[str]:
     """Return the tables, by name the commit of each, that are older, with their ages."""
     ages = {
         name: int(git("rev-list", "--count", f"{commit}..HEAD", folder=folder))
-        for name, commit in made.items()
+        for name, commit in commits.items()
     }
     return [f"{name}: {age} commits old" for name, age in ages.items() if age > MAX_COMMITS]
 
@@ -32,8 +32,8 @@ def test_a_release_has_no_old_table() -> None:
     tags = git("tag", "--points-at", "HEAD", "--list", "v*")
     if not tags:
         pytest.skip("no release is checked out")
-    made = {name: each.stamp.commit for name, each in read_manifest(BENCH / MANIFEST).items()}
-    assert not old_tables(made, ROOT), "make tables"
+    commits = {name: each.stamp.commit for name, each in read_manifest(BENCH / MANIFEST).items()}
+    assert not old_tables(commits, ROOT), "make tables"
 
 
 @pytest.mark.costly(3)
@@ -44,5 +44,5 @@ def test_the_age_of_a_table_is_counted_in_commits(tmp_path: Path) -> None:
     for number in range(MAX_COMMITS + 2):
         git(*who, "commit", "-q", "--allow-empty", "-m", str(number), folder=tmp_path)
         commits.append(git("rev-parse", "HEAD", folder=tmp_path))
-    made = {"old": commits[0], "new enough": commits[1], "new": commits[-1]}
-    assert old_tables(made, tmp_path) == [f"old: {MAX_COMMITS + 1} commits old"]
+    tables = {"old": commits[0], "new enough": commits[1], "new": commits[-1]}
+    assert old_tables(tables, tmp_path) == [f"old: {MAX_COMMITS + 1} commits old"]

@@ -1,8 +1,8 @@
 """A wheel of heteroplace -> the wheel heteroplace-runtime, which loads, runs and serves files.
 
 `make runtime-wheel` runs it. The small wheel has the same modules under the same names, but only
-those that need no compiler and no solver: numpy and msgspec are all that they require. A module
-that these load late, by a text "module:name", comes along if it needs no more either.
+those that need no compiler and no solver: numpy and msgspec are all that they require. Modules
+that are loaded late, by a text "module:name", are in it if they need no more than that.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import ast
 import base64
 import csv
+import email
 import hashlib
 import io
 import re
@@ -31,7 +32,7 @@ COMPILING = tuple(
 )
 """Modules that only planning and compiling need."""
 MAX_BYTES = 5 << 20
-"""What the wheel may have, so that it fits small machines."""
+"""A larger wheel is refused: it is for small machines."""
 _ROOTS = (
     *("heteroplace.loading", "heteroplace.run.executor"),
     *("heteroplace.cli.console_scripts", "heteroplace.cli.show"),
@@ -45,34 +46,48 @@ Metadata-Version: 2.1
 Name: heteroplace-runtime
 Version: {version}
 Summary: Loads, runs and serves what heteroplace has compiled; needs no compiler
-License: Apache-2.0
-Requires-Python: >=3.10
-Requires-Dist: msgspec>=0.18
-Requires-Dist: numpy>=1.24
-Provides-Extra: serve
-Requires-Dist: uvicorn>=0.30; extra == "serve"
-Requires-Dist: httptools>=0.6; extra == "serve"
-Requires-Dist: prometheus-client>=0.20; extra == "serve"
-Provides-Extra: generate
-Requires-Dist: tokenizers>=0.20; extra == "generate"
 """
+_EXTRAS = ("serve", "generate", "mpi")
+_REQUIREMENT = re.compile(r"(?P<name>[\w-]+)[^;]*(?:;.*extra == ['\"](?P<extra>\w+)['\"])?")
 _SCRIPTS = "[console_scripts]\nheteroplace = heteroplace.cli.console_scripts:heteroplace\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the small wheel beside the large one; 1 if it is larger than `MAX_BYTES`."""
     parser = argparse.ArgumentParser(prog="python -m tools.runtime_wheel", description=__doc__)
-    parser.add_argument("wheel", type=Path, help="a wheel of heteroplace")
-    options = parser.parse_args(arguments)
-    _, version, tags = options.wheel.stem.split("-", 2)
-    with zipfile.ZipFile(options.wheel) as archive:
+    parser.add_argument("wheels", nargs="+", type=Path, help="wheels of heteroplace")
+    sizes = [_write_beside(wheel) for wheel in parser.parse_args(arguments).wheels]
+    return int(max(sizes) > MAX_BYTES)
+
+
+def _write_beside(wheel: Path) -> int:
+    """Write the small wheel of a large one; return its bytes."""
+    _, version, tags = wheel.stem.split("-", 2)
+    with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
         files = {name: archive.read(name) for name in names}
-    path = options.wheel.with_name(f"{DISTRIBUTION}-{version}-{tags}.whl")
-    write_wheel(path, runtime_files(files), version, tags)
-    size = path.stat().st_size
-    print(f"{path}: {size / (1 << 20):.1f} MiB")
-    return int(size > MAX_BYTES)
+    metadata = files[f"heteroplace-{version}.dist-info/METADATA"].decode()
+    path = wheel.with_name(f"{DISTRIBUTION}-{version}-{tags}.whl")
+    write_wheel(path, runtime_files(files), runtime_metadata(metadata, version), version, tags)
+    num_bytes = path.stat().st_size
+    print(f"{path}: {num_bytes / (1 << 20):.1f} MiB")
+    return num_bytes
+
+
+def runtime_metadata(metadata: str, version: str) -> str:
+    """Return the metadata of the small wheel, which requires some of what the large one does."""
+    lines = []
+    for field, value in email.message_from_string(metadata).items():
+        requirement = _REQUIREMENT.match(value)
+        name, extra = ("", None) if requirement is None else requirement.group("name", "extra")
+        is_required = extra in _EXTRAS or (extra is None and name in ALLOWED)
+        if (
+            field in ("License", "License-Expression", "Requires-Python")
+            or (field == "Provides-Extra" and value in _EXTRAS)
+            or (field == "Requires-Dist" and is_required)
+        ):
+            lines.append(f"{field}: {value}\n")
+    return _METADATA.format(version=version) + "".join(lines)
 
 
 def runtime_files(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -88,21 +103,30 @@ def runtime_files(files: Mapping[str, bytes]) -> dict[str, bytes]:
     seams = [path for path in _SEAMS if path in files]
     runnable = _runnable(trees)
     roots = [*_ROOTS, *(name for path in seams for _, name in _entries(files[path]))]
-    found = _reached(roots, trees, runnable)
-    kept = {modules[name] for name in found}
-    folders = {str(PurePosixPath(path).parent) for path in kept}
-    result = {path: files[path] for path in sorted(kept)}
+    reached = _reached(roots, trees, runnable)
+    result = {path: files[path] for path in sorted(modules[name] for name in reached)}
+    folders = {str(PurePosixPath(path).parent) for path in result}
     for path, content in files.items():
         if path in seams:
-            text = _entries_of(found, content)
+            text = _entries_of(reached, content)
             result.update({path: text} if text else {})
         elif ".data/" in path or (_is_data(path) and str(PurePosixPath(path).parent) in folders):
             result[path] = content
     return result
 
 
-def write_wheel(path: Path, files: Mapping[str, bytes], version: str, tags: str) -> None:
-    """Write a wheel with these files; `tags` as in its name, "cp312-abi3-linux_x86_64"."""
+def write_wheel(
+    path: Path, files: Mapping[str, bytes], metadata: str, version: str, tags: str
+) -> None:
+    """Write a wheel with these files.
+
+    Parameters
+    ----------
+    metadata
+        The content of its file METADATA.
+    tags
+        As in its name, "cp312-abi3-linux_x86_64".
+    """
     info = f"{DISTRIBUTION}-{version}.dist-info"
     python, abi, platforms = tags.split("-")
     tag_lines = "".join(f"Tag: {python}-{abi}-{each}\n" for each in platforms.split("."))
@@ -112,7 +136,7 @@ def write_wheel(path: Path, files: Mapping[str, bytes], version: str, tags: str)
         re.sub(r"^heteroplace-[^/]*\.data/", f"{DISTRIBUTION}-{version}.data/", name): content
         for name, content in files.items()
     }
-    written[f"{info}/METADATA"] = _METADATA.format(version=version).encode()
+    written[f"{info}/METADATA"] = metadata.encode()
     written[f"{info}/WHEEL"] = wheel.encode()
     written[f"{info}/entry_points.txt"] = _SCRIPTS.encode()
     record = io.StringIO()
@@ -140,7 +164,7 @@ def _module(path: str) -> str:
 
 
 def _runnable(trees: Mapping[str, ast.Module]) -> set[str]:
-    """The modules that import nothing, also not through others, that is not allowed."""
+    """The modules that import only what is allowed, themselves and through others."""
     needs = {name: set(_needs(name, tree, trees)) for name, tree in trees.items()}
     runnable = {name for name in trees if not name.startswith(COMPILING)}
     while True:
@@ -186,20 +210,20 @@ def _imports(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 def _reached(roots: Iterable[str], trees: Mapping[str, ast.Module], runnable: set[str]) -> set[str]:
     """The runnable modules that others import, or load late by a text "module:name"."""
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [name for name in roots if name in runnable]
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in reached:
             continue
-        found.add(name)
+        reached.add(name)
         texts = (node.value for node in ast.walk(trees[name]) if isinstance(node, ast.Constant))
         late = (str(text).partition(":")[0] for text in texts)
         named = [text for text in late if _MODULE.fullmatch(text)]
         waiting += [
             other for other in (*_needs(name, trees[name], trees), *named) if other in runnable
         ]
-    return found
+    return reached
 
 
 def _entries(content: bytes) -> Iterator[tuple[str, str]]:

@@ -51,8 +51,7 @@ __version__ = "0.1.0"
 
 _REGISTRY, _TVM_BRIDGE = "heteroplace.registry", "heteroplace.tvm_bridge"
 _TVM_HOOKS = "heteroplace.tvm_hooks"
-_FINDERS, _PIPELINE = "importlib.util", "heteroplace.pipeline"
-"""The latter is not in the wheel heteroplace-runtime."""
+_ENTRIES, _PIPELINE = "heteroplace.entries", "heteroplace.pipeline"
 _WITHOUT_TVM = {
     **dict.fromkeys(("Cluster", "Device", "Link", "Memory"), "heteroplace.model.cluster"),
     **dict.fromkeys(("Task", "TaskGraph", "TaskGraphBuilder"), "heteroplace.model.graph"),
@@ -145,12 +144,7 @@ def _load(name: str) -> object:
         return globals()[name]
     if name not in (*_NEEDS_TVM, *_OF_PARTS):
         raise AttributeError(f"module 'heteroplace' has no attribute {name!r}")
-    if import_module(_FINDERS).find_spec(_PIPELINE) is None:
-        raise ImportError(
-            f"heteroplace.{name}: heteroplace-runtime only loads, runs and serves compiled files; "
-            f"run: pip install heteroplace",
-            name=_PIPELINE,
-        )
+    import_module(_ENTRIES).check_installed(_PIPELINE)
     import_module(_TVM_BRIDGE).require_tvm()
     if name in _OF_PARTS:
         return import_module(_REGISTRY).load_plugin("public_names", name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 
@@ -20,5 +21,15 @@ def load_entry(entry: str) -> Any:
     except ModuleNotFoundError as err:
         if err.name is None or not err.name.startswith("heteroplace."):
             raise
-        text = f"{err.name}: heteroplace-runtime only loads, runs and serves compiled files"
-        raise ModuleNotFoundError(f"{text}; run: pip install heteroplace", name=err.name) from err
+        raise _not_installed(err.name) from err
+
+
+def check_installed(module: str) -> None:
+    """Raise ModuleNotFoundError where the wheel heteroplace-runtime has left out a module."""
+    if importlib.util.find_spec(module) is None:
+        raise _not_installed(module)
+
+
+def _not_installed(module: str) -> ModuleNotFoundError:
+    text = f"{module} is not installed: heteroplace-runtime only loads, runs and serves files"
+    return ModuleNotFoundError(f"{text}; run: pip install heteroplace", name=module)

@@ -122,7 +122,8 @@ def load(
             raise MissingDeviceError(
                 f"{file.path}: {fault}, or load it with on_missing='replan'"
             ) from fault
-        return load_entry(_PLACED_AGAIN)(file, fault, make, dict(place_options or {}))  # type: ignore[no-any-return]
+        placed_again: Callable[..., Executor] = load_entry(_PLACED_AGAIN)
+        return placed_again(file, fault, make, dict(place_options or {}))
 
 
 def _check_launched(file: CompiledFile) -> None:

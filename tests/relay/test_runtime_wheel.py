@@ -14,10 +14,21 @@ from c_programs import convolutions, sorting
 
 import heteroplace as hp
 import heteroplace._core as _core
-from tools.runtime_wheel import MAX_BYTES, main, runtime_files, write_wheel
+from tools.runtime_wheel import MAX_BYTES, main, runtime_files, runtime_metadata, write_wheel
 
 pytestmark = pytest.mark.relay
 PACKAGE = Path(hp.__file__).parent
+METADATA = """Name: heteroplace
+License: Apache-2.0
+Requires-Dist: msgspec>=0.18
+Requires-Dist: ortools>=9.10
+Provides-Extra: serve
+Requires-Dist: uvicorn>=0.30; extra == "serve"
+Provides-Extra: dev
+Requires-Dist: uvicorn>=0.30; extra == "dev"
+
+# heteroplace
+"""
 RUNS = """
 import sys
 import numpy as np
@@ -41,6 +52,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         core = Path(_core.__file__)
         archive.write(core, f"heteroplace/{core.name}")
         archive.writestr("heteroplace-0.1.0.data/scripts/heteroplace-run", b"\x7fELF")
+        archive.writestr("heteroplace-0.1.0.dist-info/METADATA", METADATA)
     return path
 
 
@@ -75,8 +87,8 @@ def test_a_compiled_file_gives_the_bytes_of_the_whole_package(folder: Path, tmp_
     assert (done.returncode, done.stderr) == (0, "")
     assert "Executor" in done.stdout
     with np.load(tmp_path / "out.npz") as outputs:
-        found = [outputs[name].tobytes() for name in outputs.files]
-    assert found == [output.tobytes() for output in hp.load(file).run(inputs)]
+        computed = [outputs[name].tobytes() for name in outputs.files]
+    assert computed == [output.tobytes() for output in hp.load(file).run(inputs)]
 
 
 def test_what_it_lacks_says_which_package_has_it(folder: Path, tmp_path: Path) -> None:
@@ -103,7 +115,7 @@ def test_its_commands_are_those_that_run_files(folder: Path, tmp_path: Path) -> 
 def test_a_wheel_lists_each_of_its_files_with_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "heteroplace_runtime-1-py3-none-any.whl"
     files = {"heteroplace/__init__.py": b"", "heteroplace-1.data/scripts/heteroplace-run": b"x"}
-    write_wheel(path, files, "1", "py3-none-any")
+    write_wheel(path, files, "", "1", "py3-none-any")
     with zipfile.ZipFile(path) as archive:
         record = archive.read("heteroplace_runtime-1.dist-info/RECORD").decode().splitlines()
         assert [line.split(",")[0] for line in record] == archive.namelist()
@@ -123,5 +135,16 @@ def test_modules_that_import_what_is_not_allowed_stay_away() -> None:
         "heteroplace/deep.py": b"import tvm\ndef g(): pass\n",
         "heteroplace/apart.py": b"",
     }
-    kept = ("__init__", "a", "loading")
-    assert sorted(runtime_files(files)) == [f"heteroplace/{name}.py" for name in kept]
+    names = ("__init__", "a", "loading")
+    assert sorted(runtime_files(files)) == [f"heteroplace/{name}.py" for name in names]
+
+
+def test_it_requires_what_the_large_wheel_does_of_what_it_needs() -> None:
+    lines = runtime_metadata(METADATA, "0.1.0").splitlines()
+    assert lines[1:3] == ["Name: heteroplace-runtime", "Version: 0.1.0"]
+    assert lines[4:] == [
+        "License: Apache-2.0",
+        "Requires-Dist: msgspec>=0.18",
+        "Provides-Extra: serve",
+        'Requires-Dist: uvicorn>=0.30; extra == "serve"',
+    ]

@@ -1,7 +1,7 @@
 """The solution of a compiled file, which is read when it is first asked for.
 
-To run a file takes its ports and devices alone; a solution has a graph, costs and reasons, and the
-modules that read it take longer to load than a small file.
+Running a file takes only its ports and devices. A solution has a graph, costs and reasons, and the
+modules that read it take longer to load than a small file does.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from heteroplace.model.memory_use.memory import MemoryUse
     from heteroplace.model.solution import Solution
 
-_READ, _WRITE = (
-    f"heteroplace.files.solution_file:{name}" for name in ("solution_from_json", "solution_to_json")
-)
+_READ = "heteroplace.files.solution_file:solution_from_json"
+_WRITE = "heteroplace.files.solution_file:solution_to_json"
 _MEMORY_USE = "heteroplace.model.memory_use.memory:MemoryUse"
 """Loaded when a solution is read or written."""
 
 
 class UsedDevice(Struct, frozen=True, array_like=True):
-    """A device that a plan uses: what of `Device` says whether a machine has it."""
+    """A device that a plan uses: as much of `Device` as says whether a machine has it."""
 
     name: str
     kind: str
@@ -59,7 +58,7 @@ class Placement:
 
     @classmethod
     def of(cls, solution: Solution, memory: tuple[MemoryUse, ...]) -> Placement:
-        """Return one that is there."""
+        """Return that of a program which was built here."""
         return cls(lambda: (solution, memory))
 
     @classmethod
@@ -73,8 +72,8 @@ class Placement:
     ) -> Placement:
         """Return what a file has: the text of a solution, and bytes of each memory.
 
-        What is asked for first raises ArtifactError where the text is damaged, or where there is
-        not one memory for each of the cluster.
+        The first look at it raises ArtifactError where the text is damaged, or where the bytes are
+        not those of each memory of the cluster.
         """
 
         def read() -> tuple[Solution, tuple[MemoryUse, ...]]:
@@ -91,9 +90,6 @@ class Placement:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Placement) and self._values == other._values
-
-    def __hash__(self) -> int:
-        return hash(self.devices)
 
     @property
     def solution(self) -> Solution:

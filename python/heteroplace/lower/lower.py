@@ -42,7 +42,7 @@ from heteroplace.model.hosts import feeding_rank
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
-from heteroplace.relay.targets import DL_DEVICE_TYPES
+from heteroplace.native.compiled_file import DL_DEVICE_TYPES
 
 
 def lower(

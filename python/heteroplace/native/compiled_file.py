@@ -18,6 +18,8 @@ machine_name = _core.machine_name
 cuda_capability = _core.cuda_capability
 needs_tvm = _core.needs_tvm
 
+DL_DEVICE_TYPES = {"cpu": 1, "cuda": 2}
+"""Kinds of devices that can be compiled for, with their DLPack device types."""
 SIGNATURE_BYTES = 96
 """Of a public key and a signature (`kSignatureBytes` in src/exec/file/signature.h)."""
 

@@ -18,7 +18,6 @@ from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable
 from heteroplace.lower.kernel_provider import with_held_weights
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
-from heteroplace.measure.example_inputs import read_examples
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import batches_of
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
@@ -47,6 +46,8 @@ from heteroplace.tvm_bridge import pass_config
 _READ_PLAN_IN = "heteroplace.solve.plan_in:read_plan_in"
 _NUM_ITEMS = "heteroplace.solve.judge:num_items"
 """Loaded for a saved plan."""
+_READ_EXAMPLES = "heteroplace.measure.example_inputs:read_examples"
+"""Loaded for inputs that are given."""
 _REBATCH = "heteroplace.relay.tasks.rebatch:rebatch"
 """Loaded for several items."""
 _RESIDENT_GRAPH = "heteroplace.pipeline.state_stages:resident_graph"
@@ -275,7 +276,8 @@ def read(state: PlaceState) -> PlaceState:
     options = state.options
     saved = None if options.plan_in is None else load_entry(_READ_PLAN_IN)(options.plan_in)
     model = choose_cost_model(options.costs, state.request.cost_options)
-    return replace(state, saved=saved, cost_model=model, examples=read_examples(options.inputs))
+    examples = {} if options.inputs is None else load_entry(_READ_EXAMPLES)(options.inputs)
+    return replace(state, saved=saved, cost_model=model, examples=examples)
 
 
 def limit(state: PlaceState) -> PlaceState:

@@ -14,6 +14,7 @@ from heteroplace.errors import LoweringError, SolverError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.implementations import BFLOAT16, LIBRARY_MAKERS, MAKERS
+from heteroplace.native.compiled_file import DL_DEVICE_TYPES
 
 STOCK_KERNELS = "tvm_kernels"
 """Key of a target whose kernels are TVM's own, e.g. "llvm -keys=tvm_kernels,cpu"."""
@@ -37,9 +38,6 @@ _PRODUCT_LIBRARIES = frozenset(("cblas", "mkl", "dnnl", "cublas"))
 
 OWN_KERNELS = "heteroplace_kernels"
 """Key under which a target knows our schedules beside TVM's; only while kernels are made."""
-
-DL_DEVICE_TYPES = {"cpu": 1, "cuda": 2}
-"""Kinds of devices that can be compiled for, with their DLPack device types."""
 
 
 def device_target(device: Device, host: tvm.target.Target | None = None) -> tvm.target.Target:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -319,17 +318,21 @@ class Executor(SizedProgram):
         OSError
             The folder does not exist or cannot be written to.
         """
-        times_ns, measured = load_entry(_MEASURE)(self._native, self.timeline(num_runs), num_runs)
+        timeline = self.timeline(num_runs)
+        times_ns: tuple[int, ...]
+        times_ns, measured = load_entry(_MEASURE)(
+            self._native, timeline, num_runs, peers, peak_flops or {}
+        )
         load_entry(_WRITE_REPORT)(
             self.solution,
             path,
-            measured=replace(measured, peers=tuple(peers), peak_flops=peak_flops or {}),
+            measured=measured,
             memory=self.predicted_memory,
             properties=self._manifest.properties,
             command=command,
             file=file,
         )
-        return tuple(times_ns)
+        return times_ns
 
     @property
     def predicted_memory(self) -> tuple[MemoryUse, ...]:

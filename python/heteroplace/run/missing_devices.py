@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from heteroplace.errors import MissingDeviceError
 from heteroplace.files.placement import UsedDevice
-from heteroplace.native.compiled_file import cuda_capability
+from heteroplace.native.compiled_file import DL_DEVICE_TYPES, cuda_capability
 
 if TYPE_CHECKING:
     from heteroplace.model.cluster import Cluster, Device
-
-_KINDS = ("cpu", "cuda")
 
 
 def check_devices_exist(
@@ -62,6 +60,6 @@ def _missing(devices: Iterable[UsedDevice | Device], host: str | None) -> list[s
             missing.append(f"{device.name} (core {cores}; allowed are {sorted(allowed)})")
         elif device.kind == "cuda" and cuda_capability(device.index) is None:
             missing.append(f"{device.name} (cuda:{device.index}; no such GPU, or no driver)")
-        elif device.kind not in _KINDS:
+        elif device.kind not in DL_DEVICE_TYPES:
             missing.append(f"{device.name} (kind {device.kind!r}; only CPUs and GPUs can run)")
     return missing

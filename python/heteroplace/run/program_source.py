@@ -91,7 +91,8 @@ class ProgramSource:
 
 
 def _is_built(source: Runnable) -> TypeIs[Built]:
-    return isinstance(getattr(source, "manifest", None), Manifest)
+    # An executor has a manifest too.
+    return hasattr(source, "library") and hasattr(source, "manifest")
 
 
 def _of_built(executable: Built) -> ProgramSource:

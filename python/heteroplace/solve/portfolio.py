@@ -10,7 +10,7 @@ so on. So the time goes to whoever gains.
 
 Every candidate is measured by the same simulator, and the best single device is always among them,
 so the result is never longer than it. For throughput, or several items, a part solves
-(`objective_solver.py`). Where costs are measured it ends sooner, when nothing has gained for long
+(`objective_solver.py`). Where costs are measured, it ends sooner if the gains stop
 (`SolveOptions.ends_stalled`).
 
 Several devices are used only if they gain enough (`gains_enough`) by the objective; where a bound
@@ -72,7 +72,7 @@ _MIN_STALL_S = 0.2
 _GAIN_RATIO = 5e-4
 """Smaller gains do not prolong the turns of the refinement solver; nor those of the search."""
 _WAIT_SHARE = 0.15
-"""Of the time limit: so long at least `auto` waits for a gain where it ends when it has stalled."""
+"""Of the time limit: how long at least `auto` waits for a gain where it ends when it stalls."""
 _MIN_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
 
@@ -134,7 +134,7 @@ class _Auto:
         self._num_turns = 0
         """Of the refinement solver."""
         self._gained_s = 0.0
-        """When the best plan was last found, since the beginning."""
+        """When the best plan last became shorter, since the beginning."""
 
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
@@ -282,8 +282,7 @@ class _Auto:
         others = [] if best is None or search.knows(best.plan) else [best.plan]
         if patience is not None and self._options.iterations is None:
             stall = Stall(patience, max(_MIN_STALL_S, 2 * stalled_s))
-        left_s = self._patience_left_s()
-        deadline = self._deadline if left_s == math.inf else self._deadline.within(max(left_s, 0))
+        deadline = self._deadline.within(self._patience_left_s())
         end = search.run(deadline, self._bound_ns, stall, others)
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)

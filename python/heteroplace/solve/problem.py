@@ -202,8 +202,8 @@ class SolveOptions:
     """`auto` looks no further once a bound proves that no plan for one item is shorter than the
     best single device by more than this part."""
     ends_stalled: bool = False
-    """`auto` ends once it has gained nothing for as long as it took to gain the last time, and for
-    some of the time limit."""
+    """`auto` ends when it has gained nothing for as long as its last gain took, or for a small part
+    of the time limit, whichever is longer."""
     progress: Progress | None = None
     """Called now and then while a solver works; None: silence."""
 

@@ -107,8 +107,8 @@ def test_nothing_is_measured_where_several_devices_gain_too_little(problem: Prob
     def measure() -> Interference:
         raise AssertionError("it is not needed")
 
-    found = solve_network(replace(problem, costs=costs), OPTIONS, measure)
-    assert len(found.devices_used) == 1
+    solution = solve_network(replace(problem, costs=costs), OPTIONS, measure)
+    assert len(solution.devices_used) == 1
 
 
 def test_a_plan_of_one_device_stays_where_no_other_is_quicker(problem: Problem) -> None:

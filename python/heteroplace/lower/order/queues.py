@@ -9,8 +9,8 @@ from heteroplace.errors import LoweringError
 from heteroplace.lower.order.instructions import Instruction
 from heteroplace.lower.program import Queue
 from heteroplace.model.cluster import Cluster
+from heteroplace.native.compiled_file import DL_DEVICE_TYPES
 from heteroplace.relay.annotate.writer import home_device
-from heteroplace.relay.targets import DL_DEVICE_TYPES
 
 NO_SPACE = -1
 """What a copy queue says in place of a memory: it works in two."""

@@ -17,7 +17,7 @@ from heteroplace.lower.program import (
     Space,
 )
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.relay.targets import DL_DEVICE_TYPES
+from heteroplace.native.compiled_file import DL_DEVICE_TYPES
 
 REST_BYTES = 1 << 20
 """Before it hands something over a memory's own queue copies this much: longer than a waiting

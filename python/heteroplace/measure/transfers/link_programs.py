@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from heteroplace.lower.program import Program, ProgramTensor, Queue, Space
 from heteroplace.measure.transfers.copy_writer import REST_BYTES, CopyWriter, Wait
 from heteroplace.model.cluster import Cluster
+from heteroplace.native.compiled_file import DL_DEVICE_TYPES
 from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.relay.targets import DL_DEVICE_TYPES
 from heteroplace.run.tvm_library import library_if_needed
 
 NUM_WARM_TRIPS = 4

@@ -27,11 +27,10 @@ from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices
 from heteroplace.model.implementations import LibraryMaker
-from heteroplace.native.execute import Executor
+from heteroplace.native.execute import DL_DEVICE_TYPES, Executor
 from heteroplace.parts.kernels.native.core_libraries import library_algorithms, library_version
 from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES, Library
 from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
-from heteroplace.relay.targets import DL_DEVICE_TYPES
 from heteroplace.relay.tasks.network import Network
 from heteroplace.relay.tasks.split_repeated import parts_between
 from heteroplace.run.missing_devices import missing_devices
