@@ -27,7 +27,8 @@ from heteroplace.measure.cost_models.cost_model import CostOptions
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices
 from heteroplace.model.implementations import LibraryMaker
-from heteroplace.native.execute import DL_DEVICE_TYPES, Executor
+from heteroplace.native.compiled_file import DL_DEVICE_TYPES
+from heteroplace.native.execute import Executor
 from heteroplace.parts.kernels.native.core_libraries import library_algorithms, library_version
 from heteroplace.parts.kernels.nvidia.libraries import LIBRARIES, Library
 from heteroplace.parts.kernels.nvidia.library_kernels import LibraryKernel
