@@ -28,8 +28,8 @@ class ProfileOptions:
     the least number. None: as long as the precision needs."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     """Of kernels alone."""
-    num_rounds: int = 3
-    """Of the network in place; without a budget up to five times as many, until others rest."""
+    num_rounds: int = 5
+    """Of the network in place; without a budget up to three times as many, until others rest."""
     round_ns: int = 200_000_000
     """A round of one device takes about this long: at least 5 runs, at most 100."""
     finishes_each: bool = False

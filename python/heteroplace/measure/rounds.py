@@ -14,7 +14,7 @@ from heteroplace.stage_log import Count
 
 ROUND_NS = 200_000_000
 """The usual length of a round."""
-MAX_TURNS = 5
+MAX_TURNS = 3
 """Of all rounds, where other programs do not rest."""
 PATIENCE_S = 10.0
 """After which no other turn begins: what takes so long averages over others by itself."""
