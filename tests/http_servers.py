@@ -21,10 +21,12 @@ from heteroplace.parts.serving.http_server import bound_socket
 from heteroplace.parts.serving.served_model import ServedModel
 from heteroplace.parts.serving.serving_metrics import ServingMetrics
 from heteroplace.parts.serving.serving_options import ServingOptions
+from heteroplace.run.executor import CallModes
 
 Ports = tuple[tuple[str, tuple[int, ...], str], ...]
 INFER = "/v2/models/model/infer"
 _WAIT_S = 30
+_AS_PLANNED = CallModes(is_serial=False, num_serial=0, num_changes=0)
 
 
 @dataclass
@@ -43,6 +45,7 @@ class ModelExecutor:
     began: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     """Released by each run that begins."""
     num_runs: int = 0
+    call_modes: CallModes = _AS_PLANNED
 
     def run(
         self, arrays: Mapping[str, npt.NDArray[Any]], *, timeout_s: float

@@ -37,6 +37,7 @@ def load(
     place_options: ReplanKeywords | None = None,
     cuda_graphs: bool = False,
     cuda_words: bool = True,
+    adapt: bool = True,
     comm: object = None,
     hosts: Sequence[str] = (),
     silence_s: float = 30.0,
@@ -65,6 +66,8 @@ def load(
         Options of `HeteroPlace` for that, and `cluster`, if it is not to be this machine.
     cuda_graphs, cuda_words
         How the work of GPUs is issued and awaited.
+    adapt
+        Whether one thread does a call alone while other programs use the cores; see `Executor`.
     comm
         The ranks: a communicator of mpi4py. None: for a file for several hosts all that the
         launcher (`mpiexec`) has started; other files are loaded by each process for itself.
@@ -89,6 +92,7 @@ def load(
         The model cannot be placed on this machine; see `HeteroPlace`.
     """
     _check_types(path, trusted_keys, hosts, max_in_flight, helping)
+    check_type("adapt", adapt, bool, "True or False", ExecutionError)
     _check_replanning(on_missing, place_options)
     options: dict[str, Any] = {
         "max_in_flight": max_in_flight,
@@ -114,7 +118,7 @@ def load(
             f"hosts={list(hosts)}: names of the hosts of several ranks; this file is for one "
             f"process: leave them out"
         )
-    make: Callable[..., Executor] = partial(Executor, **options)
+    make: Callable[..., Executor] = partial(Executor, adapt=adapt, **options)
     try:
         return make(file)
     except MissingDeviceError as fault:

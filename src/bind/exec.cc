@@ -43,12 +43,13 @@ auto DescribeQueues(const LoadedExecutor& self) {
 void MakeExecutor(LoadedExecutor* place, const std::string& libtvm_path,
                   const std::string& library_path, const std::string& program_text,
                   uintptr_t module, const std::optional<BlobArray>& blob, int max_in_flight,
-                  std::optional<bool> helping, bool cuda_graphs, bool cuda_words,
+                  std::optional<bool> helping, bool cuda_graphs, bool cuda_words, bool adapts,
                   std::shared_ptr<exec::Transport> transport) {
   exec::ExecutorSource source = SourceOf(libtvm_path, library_path, program_text, blob,
                                          max_in_flight, helping, cuda_graphs, cuda_words);
   // An address that TVM gave to Python. NOLINTNEXTLINE(performance-no-int-to-ptr)
   source.module = reinterpret_cast<exec::TVMModuleHandle>(module);
+  source.serial = adapts ? exec::SerialRule::kWhereFaster : exec::SerialRule::kNever;
   source.transport = std::move(transport);
   Unlocked([&] { new (place) LoadedExecutor(source); });
 }
@@ -221,6 +222,9 @@ cuda_graphs
 cuda_words
     Let cores and GPUs wait for each other by words in pinned memory, where system and driver
     allow it; else by events.
+adapts
+    Whether a caller who waits, without a limit, does all of his request himself where that is
+    faster: where other programs use the cores. Only where one request is in flight at a time.
 transport
     Messages between the hosts, of this executor alone: it runs the host of that rank.
 
@@ -248,6 +252,16 @@ void BindProgram(nb::class_<LoadedExecutor>& executor) {
           "is_helping", [](Executor& self) { return self.local().is_helping(); },
           "Whether cores that wait do parts of others' kernels.")
       .def_prop_ro(
+          "is_serial",
+          [](Executor& self) { return self.local().Modes().chosen == exec::Mode::kSerial; },
+          "Whether callers do their requests alone at present; trials are not counted.")
+      .def_prop_ro(
+          "num_serial", [](Executor& self) { return self.local().Modes().num_serial; },
+          "Requests that their callers did alone, trials among them.")
+      .def_prop_ro(
+          "num_mode_changes", [](Executor& self) { return self.local().Modes().num_changes; },
+          "How often `is_serial` has changed.")
+      .def_prop_ro(
           "was_last_in_first", [](Executor& self) { return self.local().WasLastInFirst(); },
           "Whether the last run of all was, or is, in the first slot: that of "
           "`get_output`.");
@@ -264,7 +278,8 @@ void BindExec(nb::module_& module) {
            nb::arg("program_text") = "", nb::kw_only(), nb::arg("module_handle") = 0,
            nb::arg("blob") = nb::none(), nb::arg("max_in_flight") = 1,
            nb::arg("helping") = nb::none(), nb::arg("cuda_graphs") = false,
-           nb::arg("cuda_words") = true, nb::arg("transport") = nb::none(), kMakeText)
+           nb::arg("cuda_words") = true, nb::arg("adapts") = false,
+           nb::arg("transport") = nb::none(), kMakeText)
       .def("begin", &Begin, nb::arg("timeout_s") = nb::none(), nb::arg("session") = nb::none(),
            nb::keep_alive<0, 1>(), R"(
 Return a request; None if all are in use after `timeout_s`.

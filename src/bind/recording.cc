@@ -51,11 +51,12 @@ AnyArray EventRecords(const exec::Trace& trace) {
 }
 
 AnyArray RequestRecords(const exec::Trace& trace) {
-  static constexpr const char* kFields[] = {"request", "slot", "has_failed", "start_ns",
-                                            "finish_ns"};
+  static constexpr const char* kFields[] = {"request",  "slot",      "has_failed",
+                                            "start_ns", "finish_ns", "is_serial"};
   std::vector<int64_t> values;
   for (const exec::TraceRequest& at : trace.requests) {
-    values.insert(values.end(), {at.request, at.slot, at.has_failed, at.start_ns, at.finish_ns});
+    values.insert(values.end(),
+                  {at.request, at.slot, at.has_failed, at.start_ns, at.finish_ns, at.is_serial});
   }
   return ToRecords(std::move(values), kFields);
 }
@@ -127,7 +128,8 @@ void BindTrace(nb::module_& module, nb::class_<LoadedExecutor>& executor) {
               "Each instruction of each request: request, slot, queue, instruction, is_done, "
               "wait_ns, start_ns, finish_ns and core; see `src/exec/trace/trace.h`.")
       .def_ro("requests", &RecordedTrace::request_records,
-              "Each request: request (its number), slot, has_failed, start_ns and finish_ns.")
+              "Each request: request (its number), slot, has_failed, start_ns, finish_ns "
+              "and is_serial.")
       .def("chrome_trace", &ChromeTrace, nb::arg("step_names") = nb::tuple(), R"(
 Return it as text in Chrome's trace-event format, which Perfetto shows.
 

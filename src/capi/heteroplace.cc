@@ -32,6 +32,10 @@ heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT,
                 "is_rank is " + std::to_string(options.is_rank) + "; expected 0 or 1");
   }
+  if (options.keeps_plan != 0 && options.keeps_plan != 1) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT,
+                "keeps_plan is " + std::to_string(options.keeps_plan) + "; expected 0 or 1");
+  }
   if (options.max_in_flight < 0) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, "max_in_flight is " +
                                               std::to_string(options.max_in_flight) +
@@ -89,6 +93,7 @@ LoadPlan PlanOf(const char* path, const heteroplace_load_options& options) {
   plan.tvm_library = text(options.tvm_library);
   plan.max_in_flight = std::max(options.max_in_flight, 1);
   plan.helping = HelpingOf(options);
+  plan.adapts = options.keeps_plan == 0;
   plan.is_rank = options.is_rank != 0;
   plan.hosts = text(options.hosts);
   plan.mpi_library = text(options.mpi_library);

@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /*! \brief Raised when functions or fields are added. */
-#define HETEROPLACE_API_VERSION 2
+#define HETEROPLACE_API_VERSION 3
 
 /*! \brief For `timeout_s`: any negative number. */
 #define HETEROPLACE_NO_LIMIT (-1.0)
@@ -106,6 +106,10 @@ typedef struct heteroplace_load_options {
    * calls then fail of; `is_first` is 1 on the rank that is to show it. NULL: nobody is called. */
   void (*tell)(void* context, const char* text, int32_t is_first);
   void* tell_context;
+  /*! \brief Since version 3. 1: every call runs as planned. 0: where other programs use the cores,
+   * one thread does a call that no other one overlaps, as long as that is faster; the numbers that
+   * come out are the same. Plans of several cores without a GPU, max_in_flight 1. */
+  int32_t keeps_plan;
 } heteroplace_load_options;
 
 /*! \brief An input or output of a model, and the caller's memory for it. */

@@ -36,6 +36,7 @@ exec::ExecutorSource Model::Open(const LoadPlan& plan) {
   }
   source.max_in_flight = plan.max_in_flight;
   source.helping = plan.helping;
+  if (plan.adapts) source.serial = exec::SerialRule::kWhereFaster;
   const std::shared_ptr<const exec::WeightsMap>& weights = file_->weights();
   source.blob = {weights->data(), weights->bytes(), file_};
   return source;

@@ -24,6 +24,7 @@ struct LoadPlan {
   std::string tvm_library;
   int max_in_flight = 1;
   std::optional<bool> helping;
+  bool adapts = true;
   bool is_rank = false;
   std::string hosts;
   std::string mpi_library;

@@ -92,6 +92,7 @@ Model::Model(const RunOptions& options, Job* job) {
   how.tell = Tell;
   how.tell_context = job;
   how.helping = options.helping;
+  how.keeps_plan = options.adapts ? 0 : 1;
   how.trusted_keys = keys.empty() ? nullptr : keys.data();
   heteroplace_model* model = nullptr;
   Expect(heteroplace_load(options.model.c_str(), &how, &model));

@@ -29,6 +29,8 @@ const char kHelp[] =
   --mpi LIBRARY              libmpi.so; else that of the launcher, or where the loader looks
   --helping auto|on|off      whether a core that waits does parts of other cores' kernels (auto:
                              those that share a cache do); outputs are the same to the last bit
+  --adapt on|off             whether one core does a run alone while that is faster, as other programs
+                             use the cores (on); outputs are the same to the last bit
   --trusted-key KEY.pem      run only what this public key has signed; may be given again
   --describe                 only say what the model takes and gives
   --help                     this text
@@ -105,6 +107,11 @@ heteroplace_helping HelpingOf(const std::string& option, const std::string& text
   Fail(option + " is '" + text + "'; expected auto, on or off");
 }
 
+bool IsOn(const std::string& option, const std::string& text) {
+  if (text != "on" && text != "off") Fail(option + " is '" + text + "'; expected on or off");
+  return text == "on";
+}
+
 /*! \brief An option with a value. */
 struct Option {
   std::string_view name;
@@ -116,6 +123,7 @@ constexpr Option kOptions[] = {
     {"--output", [](const auto& o, const auto& value, auto* to) { Add(&to->outputs, o, value); }},
     {"--helping",
      [](const auto& o, const auto& value, auto* to) { to->helping = HelpingOf(o, value); }},
+    {"--adapt", [](const auto& o, const auto& value, auto* to) { to->adapts = IsOn(o, value); }},
     {"--repeat",
      [](const auto& o, const auto& value, auto* to) { to->repeat = CountOf(o, value); }},
     {"--requests-in-flight", [](const auto& o, const auto& value,

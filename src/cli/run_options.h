@@ -26,6 +26,7 @@ struct RunOptions {
   std::string hosts;
   std::string mpi_library;
   heteroplace_helping helping = HETEROPLACE_HELPING_AUTO;
+  bool adapts = true;
   /*! \brief Files of public keys; empty: a signature is not looked at. */
   std::vector<std::string> trusted_keys;
   /*! \brief Only say what the model takes and gives. */

@@ -23,6 +23,12 @@ using namespace heteroplace::test;
 
 namespace {
 
+exec::SerialRule AnyRule(Random& random) {
+  constexpr exec::SerialRule kRules[] = {exec::SerialRule::kNever, exec::SerialRule::kWhereFaster,
+                                         exec::SerialRule::kAlways};
+  return kRules[random.Below(3)];
+}
+
 void RunSomehow(exec::Executor& executor, int way) {
   if (way == 0) executor.Run();
   if (way == 1) executor.RunTimed();
@@ -36,6 +42,7 @@ void EqualsProgramOrder(Random& random) {
   const int num_steps = 10 + random.Below(30);
   exec::ExecutorSource source = SourceOf(RandomProgram(random, num_steps, &samples));
   source.helping = random.Below(4) != 0;
+  source.serial = AnyRule(random);
   exec::Executor executor(source);
   for (int run = 0; run < 8; ++run) {
     const bool fails = run % 3 == 1;
@@ -115,6 +122,7 @@ void CallersAreIndependent(Random& random) {
   const std::string text = RandomProgram(random, num_steps, &samples);
   exec::ExecutorSource source = SourceOf(text, 1 + random.Below(4));
   source.helping = random.Below(4) != 0;
+  source.serial = AnyRule(random);
   exec::Executor executor(source);
   SetInputs(executor, samples[0]);
   std::vector<std::thread> callers;
@@ -140,6 +148,7 @@ void CallersAreIndependent(Random& random) {
 void EndedRequestsAreCompleted(Random& random) {
   std::vector<Sample> samples(1);
   exec::ExecutorSource source = SourceOf(RandomProgram(random, 1, &samples), 1 + random.Below(3));
+  source.serial = AnyRule(random);
   exec::Engine engine(source);
   exec::Slot* slot = engine.slots().Acquire({});
   std::atomic<int64_t> number{-1};
@@ -207,7 +216,8 @@ void WhoWaitsForDevicesSleepsExactly(Random&) {
 /*! \brief A process may fork while another thread loads an executor, or ends one. */
 void AForkMeetsNoHalfOfAnEngine(Random& random) {
   std::vector<Sample> samples(1);
-  const exec::ExecutorSource source = SourceOf(RandomProgram(random, 10, &samples), 2);
+  exec::ExecutorSource source = SourceOf(RandomProgram(random, 10, &samples), 1 + random.Below(2));
+  source.serial = AnyRule(random);
   std::atomic<bool> is_over{false};
   std::thread forks([&] {
     while (!is_over.load()) {

@@ -48,6 +48,7 @@ THREADED = {
     "check_led": [],
     "check_ranks": [],
     "check_search": ["threads"],
+    "check_serial": [],
     "check_sessions": [],
     "check_transport": [],
     "check_turns": [],
@@ -64,6 +65,7 @@ WITH_TVM = (
     "check_helping",
     "check_led",
     "check_ranks",
+    "check_serial",
     "check_sessions",
 )
 """Programs that load a library of kernels by TVM."""

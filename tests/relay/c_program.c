@@ -137,6 +137,9 @@ static void misuse_handles(void) {
   options.is_rank = 2;
   tell("no rank", heteroplace_load("model.so", &options, &none));
   options.is_rank = 0;
+  options.keeps_plan = 2;
+  tell("no plan", heteroplace_load("model.so", &options, &none));
+  options.keeps_plan = 0;
   options.num_trusted_keys = 2;
   tell("no keys", heteroplace_load("model.so", &options, &none));
   options.num_trusted_keys = -1;

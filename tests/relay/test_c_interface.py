@@ -99,13 +99,14 @@ def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
         "negative in flight": "bad argument: max_in_flight is -1; expected at least 1, or 0 for 1",
         "unknown helping": "bad argument: helping is 3; expected 0 (HETEROPLACE_HELPING_AUTO), 1",
         "no rank": "bad argument: is_rank is 2; expected 0 or 1",
+        "no plan": "bad argument: keeps_plan is 2; expected 0 or 1",
         "no keys": "bad argument: num_trusted_keys is 2, and trusted_keys is NULL; expected how",
         "short silence": "bad argument: silence_s is 1e-10; expected seconds, 0.001 to 1e9, or 0",
         "fewer than no keys": "bad argument: num_trusted_keys is -1, and trusted_keys is NULL",
         "earlier header": "bad file: /nowhere/model.so: cannot be read",
         "small options": "bad argument: struct_size of the options is 4; set it to",
         "later header": "bad file: /nowhere/model.so: cannot be read",
-        "later field": "bad argument: the options: has fields that this library, of version 2",
+        "later field": "bad argument: the options: has fields that this library, of version 3",
         "garbage for a size": "bad argument: struct_size of the options is 18446744073709551615",
         "missing file": "bad file: /nowhere/model.so: cannot be read",
         "no model": "bad argument: model is NULL",
@@ -190,7 +191,7 @@ def test_a_wrong_tvm_library_has_a_status_of_its_own(program: Path, tmp_path: Pa
 def test_the_header_is_cplusplus_too_and_the_library_gives_no_other_name(tmp_path: Path) -> None:
     source = tmp_path / "plus.cc"
     source.write_text(
-        '#include "heteroplace.h"\nint main() { return heteroplace_api_version() - 2; }\n'
+        '#include "heteroplace.h"\nint main() { return heteroplace_api_version() - 3; }\n'
     )
     assert run_program(program=compiled(tmp_path, source)).returncode == 0
     names = subprocess.run(
@@ -219,7 +220,8 @@ def test_structs_and_statuses_of_version_1_stay_as_they_are(tmp_path: Path) -> N
         ),
         "heteroplace_load_options": (
             "struct_size 0 tvm_library 8 max_in_flight 16 num_trusted_keys 20 trusted_keys 24 "
-            "helping 32 is_rank 36 hosts 40 mpi_library 48 silence_s 56 tell 64 tell_context 72"
+            "helping 32 is_rank 36 hosts 40 mpi_library 48 silence_s 56 tell 64 tell_context 72 "
+            "keeps_plan 80"
         ),
     }
     checks = []

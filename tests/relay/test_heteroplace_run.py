@@ -238,7 +238,7 @@ def test_help_tells_every_option_and_exit_code() -> None:
     assert done.returncode == 0
     source = (Path(__file__).parents[2] / "src" / "cli" / "run_options.cc").read_text()
     options = set(re.findall(r'\{"(--[a-z-]+)",', source))
-    assert len(options) == 11
+    assert len(options) == 12
     assert not [option for option in options if option not in done.stdout]
     assert "Exit codes: 0 done; 1 " in done.stdout
 

@@ -19,6 +19,8 @@ class TracedRequest:
     """When it was submitted, from the start of the recording."""
     finish_ns: int
     """When its last queue was done with it."""
+    is_serial: bool = False
+    """Whether one thread did all of it, on whatever core; see `adapt` of `heteroplace.load`."""
 
 
 @dataclass(frozen=True, slots=True)

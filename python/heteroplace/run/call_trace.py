@@ -98,8 +98,10 @@ class Trace:
     def requests(self) -> tuple[TracedRequest, ...]:
         """The calls, in the order in which they were submitted."""
         return tuple(
-            TracedRequest(number, slot, bool(has_failed), start_ns, finish_ns)
-            for number, slot, has_failed, start_ns, finish_ns in self._take().requests.tolist()
+            TracedRequest(number, slot, bool(has_failed), start_ns, finish_ns, bool(is_serial))
+            for number, slot, has_failed, start_ns, finish_ns, is_serial in (
+                self._take().requests.tolist()
+            )
         )
 
     @property

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,17 @@ _SESSION = "heteroplace.run.sessions:Session"
 _LOG = logging.getLogger("heteroplace")
 
 
+class CallModes(NamedTuple):
+    """How an executor has run its calls, which adapts to other programs on its cores."""
+
+    is_serial: bool
+    """Whether one thread does a call alone at present; trials of the other mode do not count."""
+    num_serial: int
+    """Calls that one thread did, trials among them."""
+    num_changes: int
+    """How often `is_serial` has changed."""
+
+
 class Executor(SizedProgram):
     """Runs one compiled network; holds its memory and its worker threads.
 
@@ -70,6 +81,11 @@ class Executor(SizedProgram):
     cuda_words
         Let cores and GPUs wait for each other by words in pinned memory, where system and driver
         allow it; else by events.
+    adapt
+        Where other programs use the cores, let one thread do a call alone, as long as that is
+        faster; each mode is tried now and then, and `call_modes` tells. Only for plans of several
+        cores without a GPU or routers, and with `max_in_flight` 1. Outputs are the same to the last
+        bit. False: every call runs as planned.
     replanned
         Why and how the plan of a file was made again here, to be told; "": it was not.
 
@@ -89,6 +105,7 @@ class Executor(SizedProgram):
         helping: bool | None = None,
         cuda_graphs: bool = False,
         cuda_words: bool = True,
+        adapt: bool = True,
         replanned: str = "",
     ) -> None:
         loaded = source if isinstance(source, ProgramSource) else ProgramSource.of(source)
@@ -101,7 +118,10 @@ class Executor(SizedProgram):
             "cuda_words": cuda_words,
         }
         native = NativeExecutor(
-            libtvm, loaded.code_path, manifest.program_text, blob=loaded.blob, **options
+            *(libtvm, loaded.code_path, manifest.program_text),
+            blob=loaded.blob,
+            adapts=adapt,
+            **options,
         )
         check_manifest(native, manifest, loaded.where)
         self._states = ProgramState(native, manifest.state)
@@ -110,7 +130,10 @@ class Executor(SizedProgram):
         self._code: CompiledFile | SealedCode | None = loaded.code
         self._manifest = manifest
         self._replanned = replanned
-        self._entries = {name: Executor(entry, **options) for name, entry in loaded.entries.items()}
+        self._entries = {
+            name: Executor(entry, adapt=adapt, **options)
+            for name, entry in loaded.entries.items()
+        }
         if manifest.lengths is not None:
             self._take_lengths(manifest.lengths, self._entries)
         _LOG.info("loaded from %s: queues %s", loaded.origin, ", ".join(native.queues))
@@ -249,6 +272,12 @@ class Executor(SizedProgram):
     def is_helping(self) -> bool:
         """Whether cores that wait do parts of other cores' kernels."""
         return self._native.is_helping
+
+    @property
+    def call_modes(self) -> CallModes:
+        """How calls were run so far; see `adapt`."""
+        native = self._native
+        return CallModes(native.is_serial, native.num_serial, native.num_mode_changes)
 
     @property
     def verification(self) -> Verification | None:

@@ -73,6 +73,7 @@ Engine::Engine(const ExecutorSource& source)
   has_callers_work_ =
       num_contexts_ == 1 && !image_.library().IsInMemory() &&
       std::ranges::none_of(queues, [](const Queue& q) { return q.IsAsync() || q.HasMessages(); });
+  if (has_callers_work_) PrepareSerial(source.serial);
   // Workers of copies and GPUs are pinned to no core: spinning ones need one to spare for each.
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
@@ -184,6 +185,7 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
   const bool may_work = is_waited && limit.deadline_ns == kNever;
   Worker* here = may_work ? WorkerHere() : nullptr;
   std::unique_lock<std::mutex> turn;
+  Turns turns;
   for (;;) {
     if (!slot->has_timers && IsTracing()) MakeTimers(slot);
     const uint32_t seen = num_measured_.load();
@@ -191,7 +193,8 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
       std::scoped_lock lock(mutex_);
       if (!is_measuring_) {
         if (on_order_) on_order_({Order::kRun, 1});
-        if (here != nullptr) turn = here->Lend();
+        ChooseMode(slot, may_work, &turns);
+        if (here != nullptr && slot->mode != Mode::kSerial) turn = here->Lend();
         number->store(Launch(slot));
         break;
       }
@@ -202,6 +205,7 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
           "the request could not begin within its limit, as the executor is being measured");
     }
   }
+  if (slot->mode == Mode::kSerial) return RunSerial(std::move(turns), limit);
   Wake(turn.owns_lock() ? here : nullptr);
   if (turn.owns_lock()) here->WorkHere(number->load(), limit);
 }
@@ -298,6 +302,7 @@ void Engine::Finish(Slot* slot) {
   if (decisions_ != nullptr) EndDecisions(slot);
   if (network_ != nullptr && !slot->has_outputs) network_->AbortFor(slot);
   if (slot->measurement != nullptr && Repeat(slot)) return;
+  if (slot->mode.has_value() && slot->has_outputs) RecordMode(*slot);
   // Before the slot is handed back: a caller whose requests are over may fork, and must find the
   // engine idle. Its place in the ring is free only after, when somebody has released the slot.
   num_completed_.fetch_add(1);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "exec/engine/image.h"
+#include "exec/engine/mode_chooser.h"
 #include "exec/engine/progress_table.h"
 #include "exec/requests/decisions.h"
 #include "exec/requests/fork_guard.h"
@@ -36,6 +37,14 @@ inline constexpr int64_t kGraceNs = 100'000'000;
 struct StepReached {
   int64_t request = -1;
   int64_t step = -1;
+};
+
+/*! \brief How the requests of an engine were run that it might run in either mode. */
+struct ModeCounts {
+  Mode chosen = Mode::kParallel;
+  int64_t num_changes = 0;
+  /*! \brief Requests that their callers did alone. */
+  int64_t num_serial = 0;
 };
 
 /*!
@@ -135,9 +144,13 @@ class Engine : private ForkAware {
   void StartDecisions(DecisionLevel level);
   RecordedDecisions TakeDecisions(bool ends);
   std::vector<std::pair<int64_t, int64_t>> CopiedBytes() const;
+  ModeCounts Modes();
 
   // For the workers.
 
+  /*! \brief All instructions in the order of one thread that does a request alone; empty: none
+   * does. Constant after load. */
+  std::span<const IssueStep> serial_order() const { return serial_order_; }
   int64_t num_submitted() const { return num_submitted_.load(); }
   Slot* SlotOf(int64_t number) const {
     return ring_[static_cast<size_t>(number) % ring_.size()].load(std::memory_order_relaxed);
@@ -164,6 +177,9 @@ class Engine : private ForkAware {
   void Finish(Slot* slot);
 
  private:
+  /*! \brief What all workers have lent to a caller. */
+  using Turns = std::vector<std::unique_lock<std::mutex>>;
+
   void MakeWorkers();
   /*! \brief The workers of all queues for one context. */
   std::span<const std::unique_ptr<Worker>> WorkersOf(size_t context) const {
@@ -176,6 +192,11 @@ class Engine : private ForkAware {
   void StartThreads();
   void ThreadMain(Worker* leader);
   Worker* WorkerHere() const;
+  // See engine_serial.cc.
+  void PrepareSerial(SerialRule rule);
+  void ChooseMode(Slot* slot, bool may_work, Turns* turns);
+  void RunSerial(Turns turns, const Limit& limit);
+  void RecordMode(const Slot& slot);
   void Wake(const Worker* here = nullptr);
   std::string ReasonOr(const std::string& failure) const;
   FailureCause FailureCauseOf(Slot* slot) const;
@@ -208,6 +229,8 @@ class Engine : private ForkAware {
   std::vector<std::thread> threads_;  // [num_threads], and that of the network
   /*! \brief Whether callers may do the work of a worker. Constant after load. */
   bool has_callers_work_ = false;
+  std::vector<IssueStep> serial_order_;
+  bool is_always_serial_ = false;  // constant after load
   /*! \brief Its turns on the cores of its workers. */
   std::optional<CoreSeat> seat_;
   int run_spins_ = kSpins;
@@ -219,6 +242,8 @@ class Engine : private ForkAware {
   /*! \brief Guarded by mutex_; null: the program has no routers, which is constant after load. */
   std::unique_ptr<Decisions> decisions_;
   std::shared_ptr<TraceRecorder> trace_;   // guarded by mutex_; null: nothing is recorded
+  ModeChooser mode_chooser_;               // guarded by mutex_
+  int64_t num_serial_ = 0;                 // guarded by mutex_
   bool is_measuring_ = false;              // guarded by mutex_
   std::string stuck_;                      // guarded by mutex_; the last step that did not end
   std::exception_ptr start_failure_;       // guarded by mutex_

@@ -44,7 +44,9 @@ void Engine::BeginTrace(Slot* slot) {
   } else if (slot->kind == RequestKind::kRun && slot->has_timers) {
     slot->trace = trace_;
   }
-  slot->trace_number = slot->trace == nullptr ? -1 : slot->trace->BeginRequest(slot->index());
+  const bool is_serial = slot->mode == Mode::kSerial;
+  slot->trace_number =
+      slot->trace == nullptr ? -1 : slot->trace->BeginRequest(slot->index(), is_serial);
 }
 
 /*! \brief It is over, and no worker is in it. */

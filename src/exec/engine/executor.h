@@ -47,6 +47,9 @@ class Executor {
   /*! \brief See Engine. */
   StepReached Reached() const { return engine_->Reached(); }
 
+  /*! \brief How requests were run that could be run in either mode. */
+  ModeCounts Modes() const { return engine_->Modes(); }
+
   /*! \brief Whether cores that wait do parts of others' kernels. */
   bool is_helping() const { return engine_->is_helping(); }
 

@@ -13,6 +13,7 @@
 #include "exec/devices/device.h"
 #include "exec/engine/device_memory.h"
 #include "exec/engine/kernel_library.h"
+#include "exec/engine/mode_chooser.h"
 #include "exec/net/transport.h"
 #include "exec/program/program.h"
 #include "exec/requests/order.h"
@@ -46,6 +47,9 @@ struct ExecutorSource {
    * if every worker has a core; true: all do.
    */
   std::optional<bool> helping;
+  /*! \brief Which requests one thread does alone, of a program of several cores with one request in
+   * flight at a time; of other programs none. */
+  SerialRule serial = SerialRule::kNever;
   /*! \brief Whether kernels of a GPU that follow each other with no wait between are issued as one
    * CUDA graph. */
   bool has_cuda_graphs = false;

@@ -198,6 +198,7 @@ void Slot::ForgetChanged() {
 void Slot::Prepare(RequestKind next, std::shared_ptr<Measurement> measured) {
   kind = next;
   measurement = std::move(measured);
+  mode.reset();
   interruption = nullptr;  // of a request that nobody has finished: not this one's
 }
 

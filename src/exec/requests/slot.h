@@ -12,6 +12,7 @@
 
 #include "exec/devices/device.h"
 #include "exec/engine/image.h"
+#include "exec/engine/mode_chooser.h"
 #include "exec/engine/sync.h"
 #include "exec/requests/session.h"
 #include "support/error.h"
@@ -136,6 +137,8 @@ class Slot {
   /*! \brief What is measured; null for kRun and kTouch. Shared, as a caller whose time is up goes
    * while a step that does not end is still at it. */
   std::shared_ptr<Measurement> measurement;
+  /*! \brief How it is run, where its time counts in the choice of that; none: it does not. */
+  std::optional<Mode> mode;
   /*! \brief NowNs when it was submitted. */
   int64_t start_ns = 0;
   /*! \brief Where its times are recorded, and its number there; null: they are not. */

@@ -75,6 +75,12 @@ bool CoreSeat::HasRivalAtTurn() const {
                              [](const CoreSeat* rival) { return rival->has_turn_.load(); });
 }
 
+bool CoreSeat::HasActiveRivals() const {
+  if (!HasRivals()) return false;
+  const std::scoped_lock lock(mutex());
+  return HasRivalAtTurn() || HasWaitingRival();
+}
+
 /*! \brief Whether a worker may begin a request at once. */
 bool CoreSeat::MayBegin(int64_t request) const {
   if (request <= last_.load())

@@ -40,6 +40,8 @@ class CoreSeat {
   static std::mutex& mutex();
   /*! \brief Whether other programs have some of its cores. */
   bool HasRivals() const { return num_rivals_.load(std::memory_order_relaxed) != 0; }
+  /*! \brief Whether one of them is at work or waits for its turn. */
+  bool HasActiveRivals() const;
 
  private:
   friend class CoreTurn;

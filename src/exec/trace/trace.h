@@ -35,6 +35,8 @@ struct TraceRequest {
   bool has_failed;
   int64_t start_ns;
   int64_t finish_ns;
+  /*! \brief Whether one thread did all of it, on whatever core, in place of the queues' own. */
+  bool is_serial = false;
 };
 
 /*! \brief How well the times of a host are tied to those of the rank that recorded. */

@@ -253,7 +253,8 @@ class TraceWriter {
     const std::string id = ", \"cat\": \"request\", \"id\": " + std::to_string(request.request);
     Event("b", kRequests, 0, name, request.start_ns);
     text_ += id + ", \"args\": {\"slot\": " + std::to_string(request.slot) +
-             ", \"failed\": " + (request.has_failed ? "true" : "false") + "}}";
+             ", \"failed\": " + (request.has_failed ? "true" : "false") +
+             ", \"serial\": " + (request.is_serial ? "true" : "false") + "}}";
     Event("e", kRequests, 0, name, request.finish_ns);
     text_ += id + "}";
   }

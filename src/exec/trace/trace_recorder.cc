@@ -66,10 +66,11 @@ TraceRecorder::TraceRecorder(const Program* program, std::optional<int64_t> max_
   }
 }
 
-int64_t TraceRecorder::BeginRequest(int slot) {
+int64_t TraceRecorder::BeginRequest(int slot, bool is_serial) {
   const int64_t number = num_begun_++;
   RecordedRequest& request = requests_[Place(number)];
   request.slot = slot;
+  request.is_serial = is_serial;
   request.begin = clock_.Now();
   for (size_t q = 0; q < parts_.size(); ++q) {
     parts_[q][Place(number)] = {};
@@ -117,7 +118,7 @@ Trace TraceRecorder::Collect() const {
     const RecordedRequest& request = requests_[Place(number)];
     trace.requests.push_back({number, request.slot, request.has_failed,
                               to_ns(request.begin) - trace.origin_ns,
-                              to_ns(request.end) - trace.origin_ns});
+                              to_ns(request.end) - trace.origin_ns, request.is_serial});
     std::vector<size_t> firsts;
     for (size_t q = 0; q < parts_.size(); ++q) {
       firsts.push_back(trace.events.size());

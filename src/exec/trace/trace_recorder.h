@@ -92,7 +92,7 @@ class TraceRecorder {
   TraceRecorder& operator=(const TraceRecorder&) = delete;
 
   /*! \brief A request is submitted; returns its number. */
-  int64_t BeginRequest(int slot);
+  int64_t BeginRequest(int slot, bool is_serial = false);
   /*! \brief Its last queue is done. */
   void EndRequest(int64_t number, bool has_failed);
 
@@ -126,6 +126,7 @@ class TraceRecorder {
  private:
   struct RecordedRequest {
     int slot = 0;
+    bool is_serial = false;
     bool has_failed = false;
     int64_t begin = 0;
     int64_t end = 0;

@@ -21,9 +21,6 @@ namespace {
 /*! \brief No stream waits for more counts of a core than this: its words wrap around. */
 constexpr int64_t kMaxCounterWait = int64_t{1} << 30;
 
-/*! \brief Instructions between two questions to a caller who does them himself. */
-constexpr size_t kStepsPerQuestion = 16;
-
 }  // namespace
 
 void Worker::Attach() {
@@ -53,11 +50,13 @@ void Worker::Work() {
   CoreShare core(queue_.core);
   while (AwaitRequest(&core)) {
     std::scoped_lock turn(*turn_);
+    if (is_lent_.load()) continue;  // somebody else does the request for which it woke
     for (Worker* member : members_) member->core_ = &core;
     const auto has_more = [&] { return engine_->num_submitted() > NextRequest(); };
     if (!has_more()) continue;
     const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, NextRequest(), &core);
     do {
+      KeepToCore(!IsNextSerial());
       num_contexts_ == 1 ? Do() : DoContexts(of_core);
     } while (has_more() && of_core.MayGoOn(NextRequest()));
   }
@@ -113,6 +112,7 @@ void Worker::AwaitIdly(Bell* bell, const Ready& ready, int spins, CoreShare* cor
 
 /*! \brief Does, or issues, the thread's part of one request. */
 void Worker::Do() {
+  if (IsNextSerial()) return RunAll();
   for (Worker* member : members_) member->Begin();
   stream_ == nullptr ? DoHost() : DoStreams();
 }

@@ -23,6 +23,7 @@
 #include "exec/team/team.h"
 #include "exec/trace/trace_recorder.h"
 #include "exec/workers/bound_instruction.h"
+#include "exec/workers/call_time.h"
 
 namespace heteroplace::exec {
 
@@ -35,28 +36,11 @@ class Network;
 /*! \brief Between two looks at an event when nothing else is to be done. */
 inline constexpr int64_t kPollNs = 20'000;
 
-/*! \brief Calls of an instruction that are timed, without help, to know whether that pays. */
-inline constexpr int kTimedCalls = 3;
-
-/*! \brief Calls that take less are not open: tickets and results that go from core to core take
- * some 4 us. */
-inline constexpr int64_t kMinOpenNs = 12'000;
-
-/*! \brief A chunk that is waited for as long, and longer than the whole call takes, is of a core
- * that another program uses. */
-inline constexpr int64_t kLostCoreNs = 100'000;
-
-/*! \brief Most calls without help after a core was lost. */
-inline constexpr int64_t kMaxClosedCalls = 4096;
+/*! \brief Instructions between two questions to a caller who does them himself. */
+inline constexpr size_t kStepsPerQuestion = 16;
 
 /*! \brief Most requests that a core has begun and not ended. */
 inline constexpr size_t kMaxContexts = 8;
-
-/*! \brief How long a call takes, from its first `kTimedCalls` times. */
-struct CallTime {
-  int32_t num_timed = 0;
-  int64_t min_ns = kNever;
-};
 
 class Worker;
 
@@ -119,6 +103,9 @@ class Worker {
   void WorkHere(int64_t number, const Limit& limit);
   /*! \brief Its own thread does the next requests. */
   void TakeBack();
+  /*! \brief Does all of the caller's request, who holds what `Lend` of each worker gave: see
+   * worker_serial.cc. */
+  void RunAllHere(const Limit& limit);
 
   // Of a queue of messages, which has no thread: of the network that moves them.
 
@@ -179,6 +166,12 @@ class Worker {
   void DoHost();
   void DoStreams();
   void Begin();
+  void RunAll();
+  void BeginSerial(CoreShare* core);
+  void EndSerial();
+  bool RunStep(size_t index) noexcept;
+  bool IsNextSerial() const;
+  void KeepToCore(bool is_kept) noexcept;
   template <typename Recorder>
   void RunHost(Recorder recorder);
   bool IssueAll();
@@ -341,7 +334,8 @@ class Worker {
   std::atomic<int64_t> taken_{0};
   std::vector<Worker*> active_;
   bool is_draining_ = false;
-  /*! \brief Of a context: the next instruction, whether it has ended, and its recording. */
+  /*! \brief Of a context, or in a serial request: the next instruction and its recording; of a
+   * context, whether it has ended. */
   size_t at_ = 0;
   bool is_over_ = true;
   std::optional<PartRecorder> recorder_;
@@ -352,6 +346,10 @@ class Worker {
   uint32_t num_other_cores_ = 0;
   size_t first_other_ = 0;
   bool is_open_ = false;
+  /*! \brief Whether one thread does all of the present request. */
+  bool is_serial_ = false;
+  /*! \brief Whether the worker's own thread is kept to the core of its queue. */
+  bool is_on_core_ = true;
   /*! \brief Calls to be done without help, as helpers lost their cores: now, and the last time. */
   int64_t closed_calls_ = 0;
   int64_t last_closed_calls_ = 0;

@@ -46,6 +46,7 @@ class ServedModel:
             name, ports.inputs, ports.outputs, has_state, executor.lengths
         )
         self.metrics = metrics
+        metrics.serial.set_function(lambda: executor.call_modes.num_serial)
         self._executor = executor
         self._sequences = Sequences(
             executor.session, options.max_sequences, options.sequence_idle_s

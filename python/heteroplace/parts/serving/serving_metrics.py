@@ -46,6 +46,13 @@ class ServingMetrics:
             )
         )
 
+        self._serial = Gauge(
+            "heteroplace_runs_serial",
+            "Runs that one core did alone so far, as other programs use the others.",
+            ("model",),
+            registry=self._registry,
+        )
+
     def of_model(self, model: str) -> ModelMetrics:
         """Return the metrics of one model."""
         return ModelMetrics(
@@ -55,6 +62,7 @@ class ServingMetrics:
             self._seconds.labels(model),
             self._waited.labels(model),
             self._run.labels(model),
+            self._serial.labels(model),
         )
 
     def count_unknown(self, status: int) -> None:
@@ -77,6 +85,7 @@ class ModelMetrics:
         seconds: Histogram,
         waited: Histogram,
         run: Histogram,
+        serial: Gauge,
     ) -> None:
         self._model = model
         self._requests = requests
@@ -85,6 +94,7 @@ class ModelMetrics:
         self._seconds = seconds
         self._waited = waited
         self._run = run
+        self.serial = serial
 
     def count(self, status: int, seconds: float) -> None:
         """Count a request that is answered, and its time."""

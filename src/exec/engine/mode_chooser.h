@@ -1,0 +1,72 @@
+// Parallel or serial: which way of running a program is faster at present, by the times of its
+// runs.
+//
+// Where other programs use a core, each wait of one core for another may last until the system has
+// taken that core back, some milliseconds. One core alone is faster then: the plan's kernels in one
+// order, by the caller's thread, which the system puts wherever a core is free. Nobody says when
+// other programs come and go, so both ways are tried now and then.
+#pragma once
+
+#include <cstdint>
+
+namespace heteroplace::exec {
+
+/*! \brief How a request is run. */
+enum class Mode : uint8_t {
+  /*! \brief Each worker does its part, as planned. */
+  kParallel,
+  /*! \brief The caller does all of it. */
+  kSerial,
+};
+
+/*! \brief Which requests are serial. */
+enum class SerialRule : uint8_t { kNever, kWhereFaster, kAlways };
+
+/*!
+ * \brief Chooses the mode of the next request by the mean times of both. Not thread-safe.
+ *
+ * Times are taken in windows of `kWindowNs`. The other mode is tried for a window where its best
+ * one so far was faster than the present mode is now. It is taken where it is faster by
+ * `kMinGain`; if it is not, the next trial comes later, up to `kMaxPatienceNs`. A plan that runs as
+ * fast as it once did is thus never left, but for one trial at the start.
+ */
+class ModeChooser {
+ public:
+  /*! \brief Time of requests in a mean: several turns of the system's scheduler. */
+  static constexpr int64_t kWindowNs = 20'000'000;
+  /*! \brief Time of requests before a trial: at first, and after many in vain. */
+  static constexpr int64_t kMinPatienceNs = 40'000'000;
+  static constexpr int64_t kMaxPatienceNs = 1'000'000'000;
+  /*! \brief Part of a mode's time that the other one must gain. */
+  static constexpr double kMinGain = 0.05;
+
+  /*! \brief The mode of the next request. */
+  Mode next() const { return is_trial_ ? Other(mode_) : mode_; }
+  /*! \brief The one that was chosen last; trials are of the other one. */
+  Mode chosen() const { return mode_; }
+  /*! \brief How often the choice has changed. */
+  int64_t num_changes() const { return num_changes_; }
+  /*! \brief A request in a mode has taken `ns`; one that is not `next()` is not counted. */
+  void Record(Mode mode, int64_t ns);
+
+ private:
+  static Mode Other(Mode mode) { return mode == Mode::kParallel ? Mode::kSerial : Mode::kParallel; }
+  double& BestOf(Mode mode) { return best_ns_[static_cast<int>(mode)]; }
+  void EndTrial(double mean_ns);
+
+  Mode mode_ = Mode::kParallel;
+  bool is_trial_ = false;
+  /*! \brief Best mean of each mode; 0: it was never tried, and may be the faster one. */
+  double best_ns_[2] = {0, 0};
+  /*! \brief Of the chosen mode, over the last windows; 0: there is none. */
+  double recent_ns_ = 0;
+  // Of the present window:
+  int64_t total_ns_ = 0;
+  int64_t num_requests_ = 0;
+  /*! \brief Time between trials, and what is left of it. */
+  int64_t patience_ns_ = kMinPatienceNs;
+  int64_t left_ns_ = kMinPatienceNs;
+  int64_t num_changes_ = 0;
+};
+
+}  // namespace heteroplace::exec

@@ -1,0 +1,88 @@
+"""Adapting: one thread does calls alone where that is faster; outputs are the same to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from relay_models import (
+    cores,
+    extraction_of,
+    fire_modules,
+    random_devices,
+    random_inputs,
+    solution_of,
+    stock_cluster,
+    stock_outputs,
+    written,
+)
+
+import heteroplace as hp
+from heteroplace.errors import ExecutionError
+from heteroplace.model.cluster import Cluster
+
+pytestmark = [
+    pytest.mark.relay,
+    pytest.mark.costly,
+    pytest.mark.skipif(len(cores()) < 2, reason="two workers need two cores"),
+]
+
+MOST_CALLS = 100_000
+"""Many more than fit before the first trial."""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The network on random cores of two."""
+    extraction, cluster = extraction_of(fire_modules()), stock_cluster()
+    cluster = Cluster("cores", cluster.memories, cluster.devices[:2], (), 0)
+    devices = random_devices(extraction, cluster, 0)
+    path = tmp_path_factory.mktemp("adaptation") / "model.so"
+    written(fire_modules(), solution_of(extraction, cluster, devices)).export_library(path)
+    return path
+
+
+@pytest.mark.parametrize("timeout_s", [None, 600.0])
+def test_outputs_of_serial_calls_equal_stock_tvm_to_the_bit(file, timeout_s) -> None:
+    inputs = random_inputs(fire_modules())
+    (expected,) = stock_outputs(fire_modules(), inputs)
+    with hp.load(file) as executor:
+        for _ in range(MOST_CALLS):
+            (output,) = executor.run(inputs, timeout_s=timeout_s)
+            np.testing.assert_array_equal(output, expected)
+            if executor.call_modes.num_serial > 3:
+                break
+        assert executor.call_modes.num_serial > 3
+        # What is measured runs as planned, in between.
+        assert len(executor.benchmark(5)) == 5
+        np.testing.assert_array_equal(executor.run(inputs, timeout_s=timeout_s)[0], expected)
+
+
+def test_a_trace_tells_which_calls_were_serial(file) -> None:
+    inputs = random_inputs(fire_modules())
+    with hp.load(file) as executor:
+        for _ in range(MOST_CALLS):
+            before = executor.call_modes.num_serial
+            with executor.trace() as trace:
+                for _ in range(20):
+                    executor.run(inputs)
+            num_serial = executor.call_modes.num_serial - before
+            assert sum(request.is_serial for request in trace.requests) == num_serial
+            if num_serial:
+                break
+        assert num_serial
+
+
+@pytest.mark.parametrize("options", [{"adapt": False}, {"max_in_flight": 2}])
+def test_calls_run_as_planned_where_nothing_may_adapt(file, options) -> None:
+    inputs = random_inputs(fire_modules())
+    with hp.load(file, **options) as executor:
+        for _ in range(2000):
+            executor.run(inputs)
+        assert executor.call_modes == (False, 0, 0)
+
+
+def test_adapt_must_be_true_or_false(file) -> None:
+    with pytest.raises(ExecutionError, match="adapt"):
+        hp.load(file, adapt=1)
