@@ -6,6 +6,7 @@
 #   make test-all   every test that needs no GPU, in an hour on two cores; it also installs what some
 #                   tests compare with: Gurobi, OpenVINO and PyTorch, some GB
 #   make bench      the benchmarks
+#   make busy       networks beside busy threads of other programs, in half an hour (ONLY=REGEX)
 #   make tables     EXACT.md and PLACE.md of the benchmarks anew, in hours (WITHIN=S: as far as S
 #                   seconds lead, the next run goes on; ONLY=REGEX: these PART/GRAPH; BUDGET=S)
 #   make gpu        the tests and benchmarks that need an NVIDIA GPU (ONLY=REGEX: these networks)
@@ -46,7 +47,7 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: demo test test-all bench tables gpu lint tidy lines docs docs-links wheel runtime-wheel \
+.PHONY: demo test test-all bench busy tables gpu lint tidy lines docs docs-links wheel runtime-wheel \
         offline setup clean
 .DELETE_ON_ERROR:
 
@@ -69,6 +70,9 @@ bench: setup
 	$(BIN)/python -m benchmarks place
 	$(BIN)/python -m benchmarks exact
 	$(BIN)/python -m benchmarks prediction
+
+busy: setup $(VENV)/.stamp-bench
+	$(BIN)/python -m benchmarks run --busy --only "$(ONLY)"
 
 tables: setup $(VENV)/.stamp-saga
 	$(BIN)/python -m benchmarks tables --only "$(ONLY)" --budget $(or $(BUDGET),10) \
@@ -118,6 +122,11 @@ $(VENV)/.stamp-gpu: $(VENV)/.stamp-packages
 $(VENV)/.stamp-saga: $(VENV)/.stamp-packages
 	$(PIP) install --no-deps anrg-saga
 	$(PIP) install pydantic pysmt networkx
+	touch $@
+
+$(VENV)/.stamp-bench: $(VENV)/.stamp-packages
+	$(BIN)/python -c "$$REQUIREMENTS" bench > $(VENV)/requirements-bench.txt
+	$(PIP) install -r $(VENV)/requirements-bench.txt
 	touch $@
 
 $(VENV)/.stamp-peers: $(VENV)/.stamp-saga

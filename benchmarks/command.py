@@ -77,6 +77,10 @@ _INSTEAD = {
         "benchmarks.run.loading",
         "seconds to the first result, and to load a compiled file, beside onnxruntime",
     ),
+    "busy": (
+        "benchmarks.run.busy",
+        "compiles and runs beside busy threads of others, against onnxruntime and MNN",
+    ),
     "streams": (
         "benchmarks.run.streams",
         "trained models that read a minute of audio, their state in a session",

@@ -27,6 +27,7 @@ SMALLEST = {
     "run --placing": "--only ^smallest$",
     "run --trained": "--only ^smallest$",
     "run --loading": "--only ^smallest$",
+    "run --busy": "--only ^smallest$",
     "run --half": "--only ^smallest$",
     "run --streams": "--only ^smallest$",
     "run --text": "--only ^smallest$",

@@ -106,6 +106,21 @@ def test_rounds_go_on_until_others_rest_and_two_agree(
     assert len(rounds._found) == num_rounds
 
 
+def test_fastest_runs_count_beside_programs_that_never_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Of one kernel more than half of the runs wait for a core, and in other runs than of the next.
+    lost = [[10, 1, 90, 90], [90, 1, 20, 20], [12, 1, 90, 22], [90, 1, 24, 90]]
+    clocks(monkeypatch, [0.9] * 3)
+    rounds = Rounds(program([lost] * 6), 1)
+    sample_until_settled([rounds], 2)
+    assert rounds.task_times() == [30, 20, 0]
+    clocks(monkeypatch, [0.9, 0.0])
+    rested = Rounds(program([lost] * 4), 1)
+    sample_until_settled([rested], 2)
+    assert rested.task_times() == [107, 57, 0]
+
+
 def test_all_programs_must_settle(monkeypatch: pytest.MonkeyPatch) -> None:
     clocks(monkeypatch, [0.0, 0.0])
     steady = Rounds(program([runs(10, 1, 10, 10)] * 4), 1)

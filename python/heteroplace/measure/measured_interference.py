@@ -9,7 +9,6 @@ is taken from what is measured now alone: costs in a store may be newer than its
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from heteroplace.files.measurements import date_text
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.machine.usage import QUIET_CORES, Usage
+from heteroplace.measure.company import Company
 from heteroplace.measure.devices_under_test import (
     DeviceClass,
     DeviceUnderTest,
@@ -36,7 +36,8 @@ from heteroplace.measure.devices_under_test import (
 )
 from heteroplace.measure.kernels.in_place_times import MIN_RUNS, ROUTED_RUNS
 from heteroplace.measure.kernels.kernel_identity import describe_kernels, network_digest, place_text
-from heteroplace.measure.plan_program import load_programs, serial_plan
+from heteroplace.measure.plan_program import PlanProgram, load_programs, serial_plan
+from heteroplace.measure.rounds import fastest_runs
 from heteroplace.measure.transfers.link_programs import contention, load_program
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -50,7 +51,6 @@ from heteroplace.stats import line_fit
 _NUM_ROUNDS = 7
 _ROUND_NS = 100_000_000
 _MAX_RUNS = 60
-_COMPANY_RUNS = 4  # between two looks at whether company is still needed
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
 _MIN_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""
@@ -306,12 +306,13 @@ class _Measuring:
         )
 
     def _round(self) -> _Found:
-        alone = self._own.task_runs(self._num_runs)
+        self._begin = Usage.now()
+        alone = self._runs_of(self._own)
         middle = np.maximum(np.median(alone, axis=0), 1.0)
         quiet = np.ones(len(middle))
         fetch, core_to_core_ns = 0.0, 0
         if self._in_turns is not None:
-            turns = np.median(self._in_turns.task_runs(self._num_runs), axis=0)
+            turns = np.median(self._runs_of(self._in_turns), axis=0)
             fetch = fetch_ns_per_byte(self._fetched, turns - middle)
             core_to_core_ns = self._in_turns.executor.core_to_core_ns() or 0
         return _Found(
@@ -323,18 +324,24 @@ class _Measuring:
             core_to_core_ns,
         )
 
+    def _runs_of(self, program: PlanProgram) -> FloatArray:
+        """Return times of tasks in runs: the fastest ones, if others use cores in this round."""
+        runs: FloatArray = program.task_runs(self._num_runs)
+        others_cores = Usage.now().others_since(self._begin)
+        return runs if others_cores <= QUIET_CORES else fastest_runs(runs)
+
     def _beside(self, company: list[NativeExecutor], alone_ns: FloatArray) -> FloatArray:
         """Median time of each task while `company` runs.
 
         Of a routed network half a run ahead: in step with it, both would read the weights of one
         branch, and one of them find them in a shared cache.
         """
-        with _Company(company):
+        with Company(company):
             ahead_ns = float(alone_ns.sum()) / 2 if self._is_routed else 0.0
             until_ns = time.perf_counter_ns() + ahead_ns
             while time.perf_counter_ns() < until_ns:
                 pass  # A core that slept would be slow for the next runs.
-            beside = self._own.task_runs(self._num_runs)
+            beside = self._runs_of(self._own)
         times: FloatArray = np.maximum(np.median(beside, axis=0), 1.0)
         return times
 
@@ -347,33 +354,6 @@ def _are_settled(quiet: list[_Found]) -> bool:
 
 def _median_ratio(rounds: list[FloatArray]) -> FloatArray:
     return np.clip(np.median(rounds, axis=0), _LEAST, _MOST)
-
-
-class _Company:
-    """Keeps executors running while the block is executed."""
-
-    def __init__(self, executors: list[NativeExecutor]) -> None:
-        self._is_over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(executor,)) for executor in executors
-        ]
-        self._started = threading.Semaphore(0)
-
-    def __enter__(self) -> None:
-        for thread in self._threads:
-            thread.start()
-        for _ in self._threads:
-            self._started.acquire()
-
-    def _run(self, executor: NativeExecutor) -> None:
-        self._started.release()
-        while not self._is_over.is_set():
-            executor.benchmark(_COMPANY_RUNS)
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
 
 
 def _all_copies(cluster: Cluster, memory: int) -> list[NativeExecutor]:

@@ -177,7 +177,7 @@ class Profiler:
         if others_cores > QUIET_CORES:
             self._log.detail(
                 f"other programs never rested while {names} were measured, and used "
-                f"{others_cores:.1f} cores: the shortest rounds count"
+                f"{others_cores:.1f} cores: the fastest runs count"
             )
         for job, rounds in zip(group, several, strict=True):
             times = site_times(rounds, job.request.calls, self.graph)

@@ -38,11 +38,15 @@ class Rounds:
         self.program = program
         self.num_runs = program.count_runs(round_ns, min_runs, _MAX_RUNS)
         """Of each round."""
+        self.is_disturbed = False
+        """Whether other programs used cores in all rounds."""
         self._found: list[np.ndarray] = []
+        self._runs: list[np.ndarray] = []
 
     def sample(self) -> None:
         """Measure a round of runs."""
         durations = self.program.executor.profile_runs(self.num_runs)
+        self._runs.append(durations)
         self._found.append(np.percentile(durations, _QUARTILES, axis=0))
 
     def last_quartiles(self) -> np.ndarray:
@@ -59,9 +63,14 @@ class Rounds:
         """Return the quartiles of the second shortest round in ns, [3, num_instructions].
 
         Other programs only ever lengthen a run, so long rounds say more about them than about the
-        device; one round is kept whole, as times of different rounds do not add up.
+        device; one round is kept whole, as times of different rounds do not add up. Where others
+        never rested, they are those of each instruction's fastest runs in all rounds.
         """
-        return self._counted()
+        if not self.is_disturbed:
+            return self._counted()
+        runs = fastest_runs(np.concatenate(self._runs))
+        quartiles: np.ndarray = np.percentile(runs, _QUARTILES, axis=0)
+        return quartiles
 
     def task_times(self) -> list[int]:
         """Return the time of each task in that round, in ns: the medians of its kernels."""
@@ -79,6 +88,22 @@ class Rounds:
     def _length(self, stamps: np.ndarray) -> float:
         is_of_task = [task is not None for task in self.program.task_of]
         return float(stamps[1][is_of_task].sum())
+
+
+def fastest_runs(runs: np.ndarray) -> np.ndarray:
+    """Return the fastest quarter of the times of each kernel or task, [num_kept, num_of_them].
+
+    What its time is while other programs use the cores: they take a core for milliseconds, and most
+    kernels lie between. A kernel of several cores needs all of them at once, so that not even its
+    median is undisturbed; beside it, one core would look faster than it is.
+
+    Parameters
+    ----------
+    runs
+        Times, [num_runs, num_of_them].
+    """
+    num_kept = max(1, -(-len(runs) // 4))
+    return np.sort(runs, axis=0)[:num_kept]
 
 
 def sample_in_turns(
@@ -134,4 +159,6 @@ def sample_until_settled(
         least_cores = min(least_cores, Usage.now().others_since(before))
         if least_cores <= QUIET_CORES and all(rounds.is_settled for rounds in several):
             break
+    for rounds in several:
+        rounds.is_disturbed = least_cores > QUIET_CORES
     return least_cores

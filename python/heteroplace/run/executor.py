@@ -131,8 +131,7 @@ class Executor(SizedProgram):
         self._manifest = manifest
         self._replanned = replanned
         self._entries = {
-            name: Executor(entry, adapt=adapt, **options)
-            for name, entry in loaded.entries.items()
+            name: Executor(entry, adapt=adapt, **options) for name, entry in loaded.entries.items()
         }
         if manifest.lengths is not None:
             self._take_lengths(manifest.lengths, self._entries)

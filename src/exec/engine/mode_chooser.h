@@ -26,17 +26,20 @@ enum class SerialRule : uint8_t { kNever, kWhereFaster, kAlways };
  * \brief Chooses the mode of the next request by the mean times of both. Not thread-safe.
  *
  * Times are taken in windows of `kWindowNs`. The other mode is tried for a window where its best
- * one so far was faster than the present mode is now. It is taken where it is faster by
- * `kMinGain`; if it is not, the next trial comes later, up to `kMaxPatienceNs`. A plan that runs as
- * fast as it once did is thus never left, but for one trial at the start.
+ * one so far was faster than the present mode is now, and taken where it is faster by
+ * `kMinGain`. A plan that runs as fast as it once did is thus never left, but for one trial at the
+ * start. What a trial loses is made up for before the next one: trials take `kTrialShare` of the
+ * time, at most.
  */
 class ModeChooser {
  public:
   /*! \brief Time of requests in a mean: several turns of the system's scheduler. */
   static constexpr int64_t kWindowNs = 20'000'000;
-  /*! \brief Time of requests before a trial: at first, and after many in vain. */
+  /*! \brief Time of requests between two trials, at least and at most. */
   static constexpr int64_t kMinPatienceNs = 40'000'000;
-  static constexpr int64_t kMaxPatienceNs = 1'000'000'000;
+  static constexpr int64_t kMaxPatienceNs = 2'000'000'000;
+  /*! \brief Part of the time that trials may lose. */
+  static constexpr double kTrialShare = 0.01;
   /*! \brief Part of a mode's time that the other one must gain. */
   static constexpr double kMinGain = 0.05;
 
@@ -52,7 +55,7 @@ class ModeChooser {
  private:
   static Mode Other(Mode mode) { return mode == Mode::kParallel ? Mode::kSerial : Mode::kParallel; }
   double& BestOf(Mode mode) { return best_ns_[static_cast<int>(mode)]; }
-  void EndTrial(double mean_ns);
+  void EndTrial(double mean_ns, int64_t num_requests);
 
   Mode mode_ = Mode::kParallel;
   bool is_trial_ = false;
@@ -63,8 +66,7 @@ class ModeChooser {
   // Of the present window:
   int64_t total_ns_ = 0;
   int64_t num_requests_ = 0;
-  /*! \brief Time between trials, and what is left of it. */
-  int64_t patience_ns_ = kMinPatienceNs;
+  /*! \brief Time until the next trial may come. */
   int64_t left_ns_ = kMinPatienceNs;
   int64_t num_changes_ = 0;
 };
