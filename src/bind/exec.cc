@@ -223,8 +223,8 @@ cuda_words
     Let cores and GPUs wait for each other by words in pinned memory, where system and driver
     allow it; else by events.
 adapts
-    Whether a caller who waits, without a limit, does all of his request himself where that is
-    faster: where other programs use the cores. Only where one request is in flight at a time.
+    Whether one thread does a request alone while that is faster, as other programs use the
+    cores: that of a caller who waits without a limit, or a worker's. Only with one in flight.
 transport
     Messages between the hosts, of this executor alone: it runs the host of that rank.
 
@@ -254,10 +254,10 @@ void BindProgram(nb::class_<LoadedExecutor>& executor) {
       .def_prop_ro(
           "is_serial",
           [](Executor& self) { return self.local().Modes().chosen == exec::Mode::kSerial; },
-          "Whether callers do their requests alone at present; trials are not counted.")
+          "Whether one thread does a request alone at present; trials are not counted.")
       .def_prop_ro(
           "num_serial", [](Executor& self) { return self.local().Modes().num_serial; },
-          "Requests that their callers did alone, trials among them.")
+          "Requests that one thread did alone, trials among them.")
       .def_prop_ro(
           "num_mode_changes", [](Executor& self) { return self.local().Modes().num_changes; },
           "How often `is_serial` has changed.")

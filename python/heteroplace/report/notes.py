@@ -38,8 +38,8 @@ def solution_notes(solution: Solution) -> list[str]:
     if solution.others_cores:
         notes.append(
             f"Other programs used {solution.others_cores:.1f} cores while costs were measured, so "
-            f"runs on a quiet machine may be faster than predicted; to measure again, see "
-            f"`heteroplace costs forget`."
+            f"the fastest runs count, and beside such programs runs are slower than predicted; to "
+            f"measure again, see `heteroplace costs forget`."
         )
     if not solution.bound_ns:
         notes.append("No lower bound is known, so nobody can say how far from the best this is.")

@@ -43,7 +43,7 @@ struct StepReached {
 struct ModeCounts {
   Mode chosen = Mode::kParallel;
   int64_t num_changes = 0;
-  /*! \brief Requests that their callers did alone. */
+  /*! \brief Requests that one thread did alone, trials among them. */
   int64_t num_serial = 0;
 };
 
@@ -229,8 +229,9 @@ class Engine : private ForkAware {
   std::vector<std::thread> threads_;  // [num_threads], and that of the network
   /*! \brief Whether callers may do the work of a worker. Constant after load. */
   bool has_callers_work_ = false;
+  /*! \brief See serial_order; whether all requests are serial. Constant after load. */
   std::vector<IssueStep> serial_order_;
-  bool is_always_serial_ = false;  // constant after load
+  bool is_always_serial_ = false;
   /*! \brief Its turns on the cores of its workers. */
   std::optional<CoreSeat> seat_;
   int run_spins_ = kSpins;

@@ -3,7 +3,7 @@
 //
 // Where other programs use a core, each wait of one core for another may last until the system has
 // taken that core back, some milliseconds. One core alone is faster then: the plan's kernels in one
-// order, by the caller's thread, which the system puts wherever a core is free. Nobody says when
+// order, by a thread that the system puts wherever a core is free. Nobody says when
 // other programs come and go, so both ways are tried now and then.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace heteroplace::exec {
 enum class Mode : uint8_t {
   /*! \brief Each worker does its part, as planned. */
   kParallel,
-  /*! \brief The caller does all of it. */
+  /*! \brief One thread does all of it. */
   kSerial,
 };
 

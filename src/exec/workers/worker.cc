@@ -26,6 +26,7 @@ constexpr int64_t kMaxCounterWait = int64_t{1} << 30;
 void Worker::Attach() {
   NameThread(queue_.device.device_type == kDLCUDA ? DeviceName(queue_.device) : queue_.name);
   queue_.core >= 0 ? PinToCore(queue_) : GoAnywhere();
+  is_on_core_ = true;
   // Workers that spin through their waits are not woken, and do better with long turns.
   if (Spins() <= kLooseSpins) AskForShortTurns();
   // Who waits for a device, or issues, looks every `kPollNs`; by itself Linux adds 50 us to that.
