@@ -72,8 +72,8 @@ def _notes(program: Program, ran: Ran) -> Iterator[str]:
     yield from solution_notes(ran.solution)
     if ran.others_cores > QUIET_CORES:
         yield (
-            f"Other programs used {ran.others_cores:.1f} cores during the measured runs, which were "
-            f"run as planned and may be faster on a quiet machine. Calls of a loaded file adapt."
+            f"Other programs used {ran.others_cores:.1f} cores during the measured runs. These are "
+            f"run as planned, and may be faster on a quiet machine; calls of a loaded file adapt."
         )
 
 
