@@ -24,7 +24,6 @@ from heteroplace.model.cluster import Cluster
 
 pytestmark = [
     pytest.mark.relay,
-    pytest.mark.costly,
     pytest.mark.skipif(len(cores()) < 2, reason="two workers need two cores"),
 ]
 
@@ -43,6 +42,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("timeout_s", [None, 600.0])
 def test_outputs_of_serial_calls_equal_stock_tvm_to_the_bit(file, timeout_s) -> None:
     inputs = random_inputs(fire_modules())
@@ -59,6 +59,7 @@ def test_outputs_of_serial_calls_equal_stock_tvm_to_the_bit(file, timeout_s) -> 
         np.testing.assert_array_equal(executor.run(inputs, timeout_s=timeout_s)[0], expected)
 
 
+@pytest.mark.costly
 def test_a_trace_tells_which_calls_were_serial(file) -> None:
     inputs = random_inputs(fire_modules())
     with hp.load(file) as executor:
@@ -74,6 +75,7 @@ def test_a_trace_tells_which_calls_were_serial(file) -> None:
         assert num_serial
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("options", [{"adapt": False}, {"max_in_flight": 2}])
 def test_calls_run_as_planned_where_nothing_may_adapt(file, options) -> None:
     inputs = random_inputs(fire_modules())
@@ -83,6 +85,6 @@ def test_calls_run_as_planned_where_nothing_may_adapt(file, options) -> None:
         assert executor.call_modes == (False, 0, 0)
 
 
-def test_adapt_must_be_true_or_false(file) -> None:
+def test_adapt_must_be_true_or_false() -> None:
     with pytest.raises(ExecutionError, match="adapt"):
-        hp.load(file, adapt=1)
+        hp.load("model.so", adapt=1)
