@@ -6,7 +6,7 @@
 #   make test-all   every test that needs no GPU, in an hour on two cores; it also installs what some
 #                   tests compare with: Gurobi, OpenVINO and PyTorch, some GB
 #   make bench      the benchmarks
-#   make busy       networks beside busy threads of other programs, in half an hour (ONLY=REGEX)
+#   make busy       networks while other programs keep cores busy, half an hour (ONLY=REGEX)
 #   make tables     EXACT.md and PLACE.md of the benchmarks anew, in hours (WITHIN=S: as far as S
 #                   seconds lead, the next run goes on; ONLY=REGEX: these PART/GRAPH; BUDGET=S)
 #   make gpu        the tests and benchmarks that need an NVIDIA GPU (ONLY=REGEX: these networks)
@@ -129,8 +129,8 @@ $(VENV)/.stamp-bench: $(VENV)/.stamp-packages
 	$(PIP) install -r $(VENV)/requirements-bench.txt
 	touch $@
 
-$(VENV)/.stamp-peers: $(VENV)/.stamp-saga
-	$(BIN)/python -c "$$REQUIREMENTS" bench gpu gurobi torch > $(VENV)/requirements-peers.txt
+$(VENV)/.stamp-peers: $(VENV)/.stamp-saga $(VENV)/.stamp-bench
+	$(BIN)/python -c "$$REQUIREMENTS" gpu gurobi torch > $(VENV)/requirements-peers.txt
 	$(PIP) install -r $(VENV)/requirements-peers.txt torchvision transformers accelerate \
 	  onnxruntime-ep-openvino iree-base-compiler iree-base-runtime
 	rm -f $(VENV)/.stamp-gpu # PyTorch's cuDNN, for another CUDA, lies in the same folder

@@ -79,7 +79,7 @@ _INSTEAD = {
     ),
     "busy": (
         "benchmarks.run.busy",
-        "compiles and runs beside busy threads of others, against onnxruntime and MNN",
+        "compiles and runs while other programs keep cores busy, against onnxruntime and MNN",
     ),
     "streams": (
         "benchmarks.run.streams",

@@ -1,11 +1,12 @@
-"""`run --busy`: runs and compiles beside other programs, which this starts: 0, 1 or 2 busy threads.
+"""`run --busy`: compiles and runs while other programs keep none, one or two cores busy.
 
-Each network is compiled by `heteroplace run` from an empty store of costs, once beside each number
-of busy threads. The files are then timed in turns on the quiet machine: what compiling on a busy
-one costs. Then the quiet file is timed beside each number of busy threads, in turns with the same
-file that keeps its plan, with our plan for one core, and with other runtimes on all cores. A turn
-has calls from arrays to arrays for a third of a second. Its figure is their mean, because a median
-hides the calls that have waited for a core. A figure of a table is the median of the turns.
+The benchmark starts these programs itself. `heteroplace run` compiles each network from an empty
+store of costs, once for each number of busy threads. The files are then timed in turns on the quiet
+machine, which shows what compiling on a busy one costs. After that, the quiet file is timed beside
+each number of busy threads. It takes turns with the same file without adapting, with our plan for
+one core, and with other runtimes on all cores. A turn makes calls from arrays to arrays for a third
+of a second. Its figure is their mean: a median hides the calls that waited for a core. The table
+has the median of the turns.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from pathlib import Path
 from statistics import geometric_mean, mean, median
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import onnx
 
 import heteroplace
 from benchmarks.row_table import row_table
 from benchmarks.run.placing import NETWORKS as PLACED
 from benchmarks.run.placing import SMALL, heteroplace_run, milliseconds
+from heteroplace.cli.models.model_arrays import make_inputs
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import FrontendError
 from heteroplace.machine.local import local_cluster
@@ -50,22 +51,22 @@ _NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
         )
     },
 }
-"""Ten: eight convolutional ones, a randomly wired one and a transformer."""
+"""Ten: eight convolutional networks, a randomly wired one and a transformer."""
 LOADS = (0, 1, 2)
-"""Busy threads of others."""
-_Make: TypeAlias = Callable[[onnx.ModelProto, dict[str, np.ndarray], list[int]], RuntimeExecutor]
+"""Numbers of busy threads."""
+_Make: TypeAlias = Callable[[onnx.ModelProto, dict[str, Any], list[int]], RuntimeExecutor]
 _PEERS: Mapping[str, _Make] = {"onnxruntime": OnnxExecutor, "MNN": MnnExecutor}
 _MIN_CALLS = 2
 _START_S = 0.3
 _Programs: TypeAlias = Mapping[str, Callable[[ExitStack], Timer]]
-"""What loads a program, and closes it with the stack."""
+"""Functions that load a program; the stack closes it."""
 
 
 class Turns(NamedTuple):
-    """How long is measured."""
+    """How much is measured."""
 
     rounds: int
-    """After one that is not counted, in which a program may adapt."""
+    """One more comes first and is not counted: programs may adapt in it."""
     turn_ns: int
 
 
@@ -131,7 +132,7 @@ def _peers(path: Path, file: Path, say: Callable[[str], None]) -> _Programs:
 
 @contextmanager
 def busy_threads(number: int) -> Iterator[None]:
-    """Let other processes compute meanwhile, of one thread each."""
+    """Keep so many processes of one thread busy inside the block."""
     command = [sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(command) for _ in range(number)]
     try:
@@ -144,7 +145,7 @@ def busy_threads(number: int) -> Iterator[None]:
 
 
 def _compiled(path: Path, store: str, *words: str) -> dict[str, Any]:
-    """Compile a model; the measured costs are kept beside it."""
+    """Compile a model, and keep the measured costs beside it."""
     stores = {
         PATH_VARIABLE: str(path.with_name(f"{store}.sqlite")),
         "HETEROPLACE_MODELS": str(path.with_name(store)),
@@ -177,19 +178,12 @@ def _theirs(make: _Make, path: Path, file: Path, stack: ExitStack) -> Timer:
     return program.time_calls
 
 
-def _inputs(file: Path) -> dict[str, np.ndarray]:
-    """Return random arrays, or ones where the inputs are whole numbers."""
-    random = np.random.default_rng(0)
-    return {
-        name: random.standard_normal(shape).astype(dtype)
-        if np.issubdtype(np.dtype(dtype), np.floating)
-        else np.ones(shape, dtype)
-        for name, shape, dtype in read_manifest(file).inputs
-    }
+def _inputs(file: Path) -> dict[str, Any]:
+    return make_inputs(read_manifest(file).inputs, {}, {}, seed=0)
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    """Return the rows as text, and the ratios that busy threads change; times in ms."""
+    """Return the rows as text, times in ms, and below them ratios of times."""
     compiled = {"name": "network"}
     for load in LOADS:
         compiled[f"devices_used_{load}"] = f"compiled beside {load}"
@@ -219,7 +213,7 @@ def table(rows: list[dict[str, object]]) -> str:
 
 
 def _ratios(rows: list[dict[str, object]], one: str, others: Sequence[str]) -> str:
-    """Return a line about the time of one over the shortest time of others, where there is one."""
+    """Return a line: the time of one over the shortest time of the others, mean and worst."""
     ratios = {}
     for row in rows:
         times = [float(str(row[f"{other}_ms"])) for other in others if row.get(f"{other}_ms")]

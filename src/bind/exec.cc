@@ -43,13 +43,13 @@ auto DescribeQueues(const LoadedExecutor& self) {
 void MakeExecutor(LoadedExecutor* place, const std::string& libtvm_path,
                   const std::string& library_path, const std::string& program_text,
                   uintptr_t module, const std::optional<BlobArray>& blob, int max_in_flight,
-                  std::optional<bool> helping, bool cuda_graphs, bool cuda_words, bool adapts,
+                  std::optional<bool> helping, bool cuda_graphs, bool cuda_words, bool adapt,
                   std::shared_ptr<exec::Transport> transport) {
   exec::ExecutorSource source = SourceOf(libtvm_path, library_path, program_text, blob,
                                          max_in_flight, helping, cuda_graphs, cuda_words);
   // An address that TVM gave to Python. NOLINTNEXTLINE(performance-no-int-to-ptr)
   source.module = reinterpret_cast<exec::TVMModuleHandle>(module);
-  source.serial = adapts ? exec::SerialRule::kWhereFaster : exec::SerialRule::kNever;
+  source.serial = adapt ? exec::SerialRule::kWhereFaster : exec::SerialRule::kNever;
   source.transport = std::move(transport);
   Unlocked([&] { new (place) LoadedExecutor(source); });
 }
@@ -222,7 +222,7 @@ cuda_graphs
 cuda_words
     Let cores and GPUs wait for each other by words in pinned memory, where system and driver
     allow it; else by events.
-adapts
+adapt
     Whether one thread does a request alone while that is faster, as other programs use the
     cores: that of a caller who waits without a limit, or a worker's. Only with one in flight.
 transport
@@ -252,15 +252,14 @@ void BindProgram(nb::class_<LoadedExecutor>& executor) {
           "is_helping", [](Executor& self) { return self.local().is_helping(); },
           "Whether cores that wait do parts of others' kernels.")
       .def_prop_ro(
-          "is_serial",
-          [](Executor& self) { return self.local().Modes().chosen == exec::Mode::kSerial; },
-          "Whether one thread does a request alone at present; trials are not counted.")
-      .def_prop_ro(
-          "num_serial", [](Executor& self) { return self.local().Modes().num_serial; },
-          "Requests that one thread did alone, trials among them.")
-      .def_prop_ro(
-          "num_mode_changes", [](Executor& self) { return self.local().Modes().num_changes; },
-          "How often `is_serial` has changed.")
+          "call_modes",
+          [](Executor& self) {
+            const exec::ModeCounts counts = self.local().Modes();
+            return std::tuple(counts.chosen == exec::Mode::kSerial, counts.num_serial,
+                              counts.num_changes);
+          },
+          "Whether one thread does a request alone at present (not in a trial); how many requests "
+          "were such, trials among them; how often that has changed.")
       .def_prop_ro(
           "was_last_in_first", [](Executor& self) { return self.local().WasLastInFirst(); },
           "Whether the last run of all was, or is, in the first slot: that of "
@@ -278,7 +277,7 @@ void BindExec(nb::module_& module) {
            nb::arg("program_text") = "", nb::kw_only(), nb::arg("module_handle") = 0,
            nb::arg("blob") = nb::none(), nb::arg("max_in_flight") = 1,
            nb::arg("helping") = nb::none(), nb::arg("cuda_graphs") = false,
-           nb::arg("cuda_words") = true, nb::arg("adapts") = false,
+           nb::arg("cuda_words") = true, nb::arg("adapt") = false,
            nb::arg("transport") = nb::none(), kMakeText)
       .def("begin", &Begin, nb::arg("timeout_s") = nb::none(), nb::arg("session") = nb::none(),
            nb::keep_alive<0, 1>(), R"(

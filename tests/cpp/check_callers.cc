@@ -11,6 +11,7 @@
 #include "exec/engine/executor.h"
 #include "exec/team/core_turns.h"
 #include "exec/team/team.h"
+#include "interrupt.h"
 #include "pinned.h"
 #include "random_program.h"
 #include "support/error.h"
@@ -136,10 +137,6 @@ void ManyCallersAreServed(const std::vector<int>& cores) {
   CHECK_EQ(num_ended.load(), 4 * 300);
 }
 
-struct Interrupt : std::runtime_error {
-  Interrupt() : std::runtime_error("interrupted") {}
-};
-
 /*! \brief What the hook throws reaches a caller: between his own kernels, and while he waits for
  * those of another; the next run is right. */
 void ACallerCanBeInterrupted(const std::vector<int>& cores, const std::vector<int>& num_calls) {
@@ -148,15 +145,7 @@ void ACallerCanBeInterrupted(const std::vector<int>& cores, const std::vector<in
   const Pinned here(cores[0]);
   CheckIsMine(executor, "y0", "y1");
   SetMs(executor, 8);
-  exec::Limit limit;
-  limit.hook = [] { throw Interrupt(); };
-  bool is_interrupted = false;
-  try {
-    executor.Run(limit);
-  } catch (const Interrupt&) {
-    is_interrupted = true;
-  }
-  CHECK(is_interrupted);
+  CHECK(IsInterrupted([&](const exec::Limit& limit) { executor.Run(limit); }));
   SetMs(executor, 0);
   CheckIsMine(executor, "y0", "y1");
 }

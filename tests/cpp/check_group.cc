@@ -16,6 +16,7 @@
 
 #include "check.h"
 #include "dead_rank.h"
+#include "interrupt.h"
 #include "parts/hosts/clock_tie.h"
 #include "parts/hosts/group.h"
 #include "parts/hosts/order_messages.h"
@@ -303,10 +304,6 @@ void CheckBytesThatDoNotCome(Random& random) {
   });
   CHECK(Has(OneText(faults, &told), "waited for other ranks for its whole limit"));
 }
-
-struct Interrupt : std::runtime_error {
-  Interrupt() : std::runtime_error("interrupted") {}
-};
 
 /*! \brief Clocks that are not tied to the end, on either side, end the job: the other side waits.
  */

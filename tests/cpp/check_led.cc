@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "exec/devices/tvm_abi.h"
+#include "interrupt.h"
 #include "parts/hosts/merged.h"
 #include "parts/hosts/patience.h"
 #include "parts/hosts/ranked_executor.h"
@@ -29,10 +30,6 @@ using exec::RankedExecutor;
 
 /*! \brief No wait in here is meant to take as long. */
 Limit Patiently() { return Limit{}.Within(60'000'000'000); }
-
-struct Interrupt : std::runtime_error {
-  Interrupt() : std::runtime_error("interrupted") {}
-};
 
 constexpr size_t kInstructions = 6;
 
@@ -156,15 +153,8 @@ void AnInterruptedQuestionEndsTheJob(Random&) {
   const auto faults = Lead(Text(400'000'000), [](RankedExecutor& ranked) {
     ranked.StartTrace({});
     const auto request = Submit(ranked, 3);
-    Limit limit;
-    limit.hook = [] { throw Interrupt(); };
-    bool is_interrupted = false;
-    try {
-      ranked.StopTrace(limit);
-    } catch (const Interrupt&) {
-      is_interrupted = true;
-    }
-    CHECK(is_interrupted && ranked.group().HasFailed());
+    CHECK(IsInterrupted([&](const Limit& limit) { ranked.StopTrace(limit); }));
+    CHECK(ranked.group().HasFailed());
     CHECK(request->Wait(Patiently()));  // else its worker would outlive the executor
     ranked.CheckFeeding("run");
   });

@@ -11,6 +11,7 @@
 #include "check.h"
 #include "exec/engine/executor.h"
 #include "exec/engine/mode_chooser.h"
+#include "interrupt.h"
 #include "random_program.h"
 #include "support/error.h"
 
@@ -158,25 +159,13 @@ void AFailureNamesItsStep() {
   }
 }
 
-struct Interrupt : std::runtime_error {
-  Interrupt() : std::runtime_error("interrupted") {}
-};
-
 /*! \brief A caller who does all of a request is asked between its steps. */
 void ACallerIsAsked() {
   exec::Executor executor(Source(exec::SerialRule::kAlways, 60));
   SetX(executor, 0);
   executor.Run();
   SetX(executor, 8);
-  exec::Limit limit;
-  limit.hook = [] { throw Interrupt(); };
-  bool is_interrupted = false;
-  try {
-    executor.Run(limit);
-  } catch (const Interrupt&) {
-    is_interrupted = true;
-  }
-  CHECK(is_interrupted);
+  CHECK(IsInterrupted([&](const exec::Limit& limit) { executor.Run(limit); }));
   SetX(executor, 0);
   executor.Run();
 }

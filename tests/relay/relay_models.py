@@ -56,6 +56,12 @@ def stock_cluster() -> Cluster:
 STOCK_TARGET = stock_cluster().devices[0].target
 
 
+def two_cores() -> Cluster:
+    """A device for each of two cores."""
+    cluster = stock_cluster()
+    return Cluster("cores", cluster.memories, cluster.devices[:2], (), 0)
+
+
 def mixed_cluster() -> Cluster:
     """A core and a GPU, which tests only compile for."""
     return Cluster(

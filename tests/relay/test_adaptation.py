@@ -8,19 +8,15 @@ import numpy as np
 import pytest
 from relay_models import (
     cores,
-    extraction_of,
     fire_modules,
-    random_devices,
     random_inputs,
-    solution_of,
-    stock_cluster,
     stock_outputs,
-    written,
+    two_cores,
+    written_randomly,
 )
 
 import heteroplace as hp
 from heteroplace.errors import ExecutionError
-from heteroplace.model.cluster import Cluster
 
 pytestmark = [
     pytest.mark.relay,
@@ -33,12 +29,9 @@ MOST_CALLS = 100_000
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The network on random cores of two."""
-    extraction, cluster = extraction_of(fire_modules()), stock_cluster()
-    cluster = Cluster("cores", cluster.memories, cluster.devices[:2], (), 0)
-    devices = random_devices(extraction, cluster, 0)
+    """The network with its tasks on two cores at random."""
     path = tmp_path_factory.mktemp("adaptation") / "model.so"
-    written(fire_modules(), solution_of(extraction, cluster, devices)).export_library(path)
+    written_randomly(fire_modules(), two_cores(), seed=0).export_library(path)
     return path
 
 

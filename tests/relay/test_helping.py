@@ -16,8 +16,8 @@ from relay_models import (
     random_inputs,
     shared_network,
     solution_of,
-    stock_cluster,
     stock_outputs,
+    two_cores,
     written,
 )
 
@@ -26,7 +26,6 @@ from heteroplace.lower.executable import Executable
 from heteroplace.lower.lower import lower
 from heteroplace.lower.workspace import Workspace
 from heteroplace.measure.plan_program import load_programs
-from heteroplace.model.cluster import Cluster
 
 pytestmark = [
     pytest.mark.relay,
@@ -35,15 +34,9 @@ pytestmark = [
 ]
 
 
-def single_cores() -> Cluster:
-    """A device for each of two cores."""
-    cluster = stock_cluster()
-    return Cluster("cores", cluster.memories, cluster.devices[:2], (), 0)
-
-
 def built(seed: int | None = None) -> Executable:
     """The network on random cores; all on the first one without a seed."""
-    extraction, cluster = extraction_of(fire_modules()), single_cores()
+    extraction, cluster = extraction_of(fire_modules()), two_cores()
     devices = [0] * len(extraction.graph.tasks)
     if seed is not None:
         devices = random_devices(extraction, cluster, seed)
@@ -104,7 +97,7 @@ def test_who_helps_is_as_asked(executable) -> None:
 
 
 def test_every_core_has_scratch_memory_for_the_kernels_of_the_others() -> None:
-    extraction, cluster = extraction_of(fire_modules()), single_cores()
+    extraction, cluster = extraction_of(fire_modules()), two_cores()
     num_tasks = len(extraction.graph.tasks)
     devices = [0] * (num_tasks - 1) + [1]
     with tvm.transform.PassContext(opt_level=3):
@@ -118,7 +111,7 @@ def test_every_core_has_scratch_memory_for_the_kernels_of_the_others() -> None:
 
 
 def test_what_is_measured_has_no_help() -> None:
-    extraction, cluster = extraction_of(fire_modules()), single_cores()
+    extraction, cluster = extraction_of(fire_modules()), two_cores()
     num_tasks = len(extraction.graph.tasks)
     plan = solution_of(extraction, cluster, random_devices(extraction, cluster, 0)).plan
     with tvm.transform.PassContext(opt_level=3):

@@ -83,9 +83,9 @@ class Executor(SizedProgram):
         allow it; else by events.
     adapt
         Where other programs use the cores, let one thread do a call alone, as long as that is
-        faster; each mode is tried now and then, and `call_modes` tells. Only for plans of several
-        cores without a GPU or routers, and with `max_in_flight` 1. Outputs are the same to the last
-        bit. False: every call runs as planned.
+        faster; `call_modes` says how calls were run. Only for plans of several cores without a GPU
+        or routers, and with `max_in_flight` 1. Outputs are the same to the last bit. False: every
+        call runs as planned.
     replanned
         Why and how the plan of a file was made again here, to be told; "": it was not.
 
@@ -116,12 +116,10 @@ class Executor(SizedProgram):
             "helping": helping,
             "cuda_graphs": cuda_graphs,
             "cuda_words": cuda_words,
+            "adapt": adapt,
         }
         native = NativeExecutor(
-            *(libtvm, loaded.code_path, manifest.program_text),
-            blob=loaded.blob,
-            adapts=adapt,
-            **options,
+            libtvm, loaded.code_path, manifest.program_text, blob=loaded.blob, **options
         )
         check_manifest(native, manifest, loaded.where)
         self._states = ProgramState(native, manifest.state)
@@ -130,9 +128,7 @@ class Executor(SizedProgram):
         self._code: CompiledFile | SealedCode | None = loaded.code
         self._manifest = manifest
         self._replanned = replanned
-        self._entries = {
-            name: Executor(entry, adapt=adapt, **options) for name, entry in loaded.entries.items()
-        }
+        self._entries = {name: Executor(entry, **options) for name, entry in loaded.entries.items()}
         if manifest.lengths is not None:
             self._take_lengths(manifest.lengths, self._entries)
         _LOG.info("loaded from %s: queues %s", loaded.origin, ", ".join(native.queues))
@@ -275,8 +271,7 @@ class Executor(SizedProgram):
     @property
     def call_modes(self) -> CallModes:
         """How calls were run so far; see `adapt`."""
-        native = self._native
-        return CallModes(native.is_serial, native.num_serial, native.num_mode_changes)
+        return CallModes(*self._native.call_modes)
 
     @property
     def verification(self) -> Verification | None:

@@ -148,9 +148,9 @@ class Engine : private ForkAware {
 
   // For the workers.
 
-  /*! \brief All instructions in the order of one thread that does a request alone; empty: none
-   * does. Constant after load. */
-  std::span<const IssueStep> serial_order() const { return serial_order_; }
+  /*! \brief Whose next instruction a thread does that does a request alone, from the first to the
+   * last; empty: none does. Constant after load. */
+  std::span<Worker* const> serial_order() const { return serial_order_; }
   int64_t num_submitted() const { return num_submitted_.load(); }
   Slot* SlotOf(int64_t number) const {
     return ring_[static_cast<size_t>(number) % ring_.size()].load(std::memory_order_relaxed);
@@ -230,7 +230,7 @@ class Engine : private ForkAware {
   /*! \brief Whether callers may do the work of a worker. Constant after load. */
   bool has_callers_work_ = false;
   /*! \brief See serial_order; whether all requests are serial. Constant after load. */
-  std::vector<IssueStep> serial_order_;
+  std::vector<Worker*> serial_order_;
   bool is_always_serial_ = false;
   /*! \brief Its turns on the cores of its workers. */
   std::optional<CoreSeat> seat_;

@@ -13,15 +13,14 @@ void Engine::PrepareSerial(SerialRule rule) {
   if (rule == SerialRule::kNever || !may_be) return;
   is_always_serial_ = rule == SerialRule::kAlways;
   for (const InstructionId& at : IssueOrder(image_.program())) {
-    serial_order_.push_back(
-        {workers_[static_cast<size_t>(at.queue)].get(), static_cast<size_t>(at.index)});
+    serial_order_.push_back(workers_[static_cast<size_t>(at.queue)].get());
   }
 }
 
 /*!
  * \brief Chooses how a request is run; the caller holds the lock.
  *
- * With programs of the process that share its cores it takes turns, and its times tell of that.
+ * A program that takes turns with others of the process is parallel, and its times do not count.
  * \param may_work whether the caller may do the work.
  * \param turns of all workers, where he does all of it; empty: the thread of the first one does.
  */
@@ -29,16 +28,15 @@ void Engine::ChooseMode(Slot* slot, bool may_work, Turns* turns) {
   if (serial_order_.empty() || !IsIdle() || seat_->HasActiveRivals()) return;
   slot->mode = is_always_serial_ ? Mode::kSerial : mode_chooser_.next();
   if (slot->mode == Mode::kParallel) return;
-  for (size_t i = leaders_.size(); i-- > 0;) {
-    if (i == 0 && !may_work) break;
-    turns->push_back(leaders_[i]->Lend());
+  for (Worker* leader : std::span(leaders_).subspan(1)) {
+    turns->push_back(leader->Lend());
     if (turns->back().owns_lock()) continue;
-    if (i == 0) break;   // it has just done a request, and takes the next one
     slot->mode.reset();  // that worker is about to leave the request before
     return turns->clear();
   }
   ++num_serial_;
-  if (turns->size() < leaders_.size() || !turns->back().owns_lock()) turns->clear();
+  if (may_work) turns->push_back(leaders_.front()->Lend());
+  if (!may_work || !turns->back().owns_lock()) turns->clear();
 }
 
 /*! \brief Does all of a request on the calling thread, which has all turns, or on the first

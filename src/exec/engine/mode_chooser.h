@@ -1,10 +1,8 @@
-// Parallel or serial: which way of running a program is faster at present, by the times of its
-// runs.
+// Parallel or serial: which way of running a program is faster now, by the times of its runs.
 //
-// Where other programs use a core, each wait of one core for another may last until the system has
-// taken that core back, some milliseconds. One core alone is faster then: the plan's kernels in one
-// order, by a thread that the system puts wherever a core is free. Nobody says when
-// other programs come and go, so both ways are tried now and then.
+// Where another program uses a core, a wait for that core may last some milliseconds, until the
+// system takes it back. One thread alone is faster then, because the system moves it to a free
+// core. Nobody says when other programs come and go, so each way is tried now and then.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +23,10 @@ enum class SerialRule : uint8_t { kNever, kWhereFaster, kAlways };
 /*!
  * \brief Chooses the mode of the next request by the mean times of both. Not thread-safe.
  *
- * Times are taken in windows of `kWindowNs`. The other mode is tried for a window where its best
- * one so far was faster than the present mode is now, and taken where it is faster by
- * `kMinGain`. A plan that runs as fast as it once did is thus never left, but for one trial at the
- * start. What a trial loses is made up for before the next one: trials take `kTrialShare` of the
- * time, at most.
+ * Times are taken in windows of `kWindowNs`. The other mode is tried for one window if its best
+ * window so far beats the present ones by `kMinGain`, and chosen if it does so again. A plan that
+ * runs as fast as ever thus has one trial, at the start. A trial that loses is followed by a pause:
+ * its loss is `kTrialShare` of the time, unless that pause would exceed `kMaxPatienceNs`.
  */
 class ModeChooser {
  public:

@@ -169,7 +169,9 @@ class Worker {
   void RunAll();
   void BeginSerial(CoreShare* core);
   void EndSerial();
-  bool RunStep(size_t index) noexcept;
+  void BeginRecording();
+  void EndRecording();
+  bool DoNext() noexcept;
   bool IsNextSerial() const;
   void KeepToCore(bool is_kept) noexcept;
   template <typename Recorder>

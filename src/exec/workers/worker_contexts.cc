@@ -56,12 +56,9 @@ void Worker::BeginContexts(const CoreTurn& of_core, int64_t first) {
       context->DoHost();  // nothing else is in flight
       continue;
     }
-    context->at_ = 0;
     context->is_over_ = false;
     context->is_waiting_.store(true, std::memory_order_relaxed);
-    if (const auto& trace = context->slot_->trace; trace != nullptr) {
-      context->recorder_.emplace(trace->Recorder(index_, context->slot_->trace_number));
-    }
+    context->BeginRecording();
     active_.push_back(context);
   }
 }
@@ -96,7 +93,24 @@ bool Worker::HasCome(const BoundInstruction& instruction) const {
 
 /*! \brief Does the next instruction, or ends the request. */
 void Worker::Advance() noexcept {
-  if (at_ == instructions_.size() || slot_->HasFailed()) return EndContext();
+  const auto is_at_end = [&] { return at_ == instructions_.size(); };
+  if (is_at_end() || slot_->HasFailed() || !DoNext() || is_at_end()) EndContext();
+}
+
+/*! \brief A worker that does one instruction at a time begins with the first. */
+void Worker::BeginRecording() {
+  at_ = 0;
+  if (slot_->trace == nullptr) return;
+  recorder_.emplace(slot_->trace->Recorder(index_, slot_->trace_number));
+}
+
+void Worker::EndRecording() {
+  if (recorder_.has_value()) recorder_->End(at_, instructions_.size());
+  recorder_.reset();
+}
+
+/*! \brief Does the next instruction; false if it failed. */
+bool Worker::DoNext() noexcept {
   const BoundInstruction& instruction = instructions_[at_];
   position_.store(at_, std::memory_order_relaxed);
   if (recorder_.has_value()) {
@@ -110,16 +124,16 @@ void Worker::Advance() noexcept {
   } catch (const std::exception& fault) {
     Fail(CauseOf(fault));
   }
-  if (!is_done) return EndContext();
+  if (!is_done) return false;
   if (recorder_.has_value()) recorder_->Finish(at_);
   Tell(instruction, at_);
-  if (++at_ == instructions_.size()) EndContext();
+  ++at_;
+  return true;
 }
 
 /*! \brief Its part of the request is over. */
 void Worker::EndContext() {
-  if (recorder_.has_value()) recorder_->End(at_, instructions_.size());
-  recorder_.reset();
+  EndRecording();
   is_over_ = true;
   FinishPart(slot_);
 }

@@ -1,8 +1,8 @@
 // A whole request by one thread, in one order of all instructions: no core waits for another.
 //
 // The thread is that of a caller who waits without a limit, or else that of the first worker. It
-// may go to any core: whoever stays on one may find it taken. The other workers sleep meanwhile, as
-// those whose part a caller does, and come back for the next request that is not serial.
+// may go to any core, because its own may be taken. The other workers sleep until the next request
+// that is not serial.
 #include <exception>
 #include <vector>
 
@@ -32,9 +32,12 @@ void Worker::RunAll() {
   for (const std::unique_ptr<Worker>& worker : workers) worker->BeginSerial(core_);
   Slot* slot = slot_;
   size_t num_done = 0;
-  for (const auto& [worker, index] : engine_->serial_order()) {
+  for (Worker* worker : engine_->serial_order()) {
     if (hook_ != nullptr && num_done++ % kStepsPerQuestion == 0) AskCaller();
-    if (slot->HasFailed() || !worker->RunStep(index)) break;
+    if (slot->HasFailed()) break;
+    worker->is_waiting_.store(false, std::memory_order_relaxed);
+    if (!worker->DoNext()) break;
+    worker->is_waiting_.store(true, std::memory_order_relaxed);
   }
   for (const std::unique_ptr<Worker>& worker : workers) {
     worker->EndSerial();
@@ -47,41 +50,15 @@ void Worker::RunAll() {
 void Worker::BeginSerial(CoreShare* core) {
   core_ = core;
   Begin();
-  at_ = 0;
+  BeginRecording();
   is_serial_ = true;
   is_waiting_.store(true, std::memory_order_relaxed);
-  if (slot_->trace == nullptr) return;
-  recorder_.emplace(slot_->trace->Recorder(index_, slot_->trace_number));
 }
 
 void Worker::EndSerial() {
-  if (recorder_.has_value()) recorder_->End(at_, instructions_.size());
-  recorder_.reset();
+  EndRecording();
   is_serial_ = false;
   is_waiting_.store(false, std::memory_order_relaxed);
-}
-
-/*! \brief Does an instruction; false if it failed. Nothing is left of a join. */
-bool Worker::RunStep(size_t index) noexcept {
-  const BoundInstruction& instruction = instructions_[index];
-  position_.store(index, std::memory_order_relaxed);
-  is_waiting_.store(false, std::memory_order_relaxed);
-  if (recorder_.has_value()) {
-    recorder_->Waited();
-    recorder_->Start(index);
-  }
-  bool is_done = instruction.opcode == Opcode::kJoin;
-  try {
-    is_done = is_done || Execute(instruction);
-  } catch (const std::exception& fault) {
-    Fail(CauseOf(fault));
-  }
-  if (!is_done) return false;
-  if (recorder_.has_value()) recorder_->Finish(index);
-  Tell(instruction, index);
-  at_ = index + 1;
-  is_waiting_.store(true, std::memory_order_relaxed);
-  return true;
 }
 
 /*! \brief Whether the next request is to be done by one thread. */
