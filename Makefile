@@ -129,8 +129,8 @@ $(VENV)/.stamp-bench: $(VENV)/.stamp-packages
 	$(PIP) install -r $(VENV)/requirements-bench.txt
 	touch $@
 
-$(VENV)/.stamp-peers: $(VENV)/.stamp-saga $(VENV)/.stamp-bench
-	$(BIN)/python -c "$$REQUIREMENTS" gpu gurobi torch > $(VENV)/requirements-peers.txt
+$(VENV)/.stamp-peers: $(VENV)/.stamp-saga
+	$(BIN)/python -c "$$REQUIREMENTS" bench gpu gurobi torch > $(VENV)/requirements-peers.txt
 	$(PIP) install -r $(VENV)/requirements-peers.txt torchvision transformers accelerate \
 	  onnxruntime-ep-openvino iree-base-compiler iree-base-runtime
 	rm -f $(VENV)/.stamp-gpu # PyTorch's cuDNN, for another CUDA, lies in the same folder

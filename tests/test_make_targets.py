@@ -28,6 +28,7 @@ def planned_commands(target: str, *options: str) -> str:
     ("target", "extras"),
     [
         ("gpu", ("gpu", "nvrtc", "cublas", "cudnn")),
+        ("busy", ("bench",)),
         ("test-all", ("bench", "gpu", "gurobi", "torch")),
     ],
 )
