@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -126,9 +127,9 @@ void OneThreadDoesARequest() {
     // In between the workers are at work themselves.
     if (run % 8 == 0) CHECK_EQ(executor.Benchmark(2).size(), size_t{2});
   }
-  // Where a worker has not left the request before, the next one is not serial.
-  CHECK(num_mine > 20 && num_others > 20);
-  CHECK(executor.Modes().num_serial >= num_mine + num_others);
+  CHECK_EQ(num_mine, 200);
+  CHECK_EQ(num_others, 200);
+  CHECK_EQ(executor.Modes().num_serial, int64_t{400});
 }
 
 void NobodyDoesAllUnlessAsked() {
@@ -250,6 +251,78 @@ void ARecordingSaysSo() {
   }
 }
 
+/*! \brief Requests at once: each by one thread, beside the other, and a recording has the last. */
+void RequestsAreServedBesideEachOther() {
+  constexpr int kRounds = 40;
+  exec::ExecutorSource source = Source(exec::SerialRule::kAlways);
+  source.max_in_flight = 3;
+  std::string text = source.program_text;
+  text.resize(text.find("kernel 0"));
+  source.program_text = text +
+                        "kernel 0 arrive\nkernel 1 await_arrivals\nkernel 2 whose_thread\n"
+                        "call 0 0 0 1 0,3 -\ncall 1 1 1 1 3,4 0:1\n"
+                        "call 0 2 2 1 4,1 1:1\ncall 1 3 2 1 4,2 0:2\nend\n";
+  exec::Executor executor(source);
+  executor.StartTrace(1);
+  for (int round = 0; round < kRounds; ++round) {
+    // Both have begun before either goes on.
+    const Vector value(kExtent, static_cast<float>(2 * (round + 1)));
+    std::vector<std::unique_ptr<exec::Request>> requests;
+    for (int r = 0; r < 2; ++r) {
+      requests.push_back(executor.Begin());
+      requests.back()->SetInput("x", {exec::kDLFloat, 32, 1}, {kExtent}, value.data());
+      requests.back()->Submit();
+    }
+    std::vector<float> threads;
+    for (const std::unique_ptr<exec::Request>& request : requests) {
+      request->Finish();
+      Vector first(kExtent), second(kExtent);
+      request->GetOutput("y0", first.data());
+      request->GetOutput("y1", second.data());
+      CHECK(first[0] == second[0]);
+      threads.push_back(first[0]);
+    }
+    CHECK(threads[0] != threads[1]);
+  }
+  CHECK_EQ(executor.Modes().num_serial, int64_t{2 * kRounds});
+  const exec::Trace trace = executor.StopTrace();
+  CHECK_EQ(trace.num_dropped, int64_t{2 * kRounds - 3});
+  CHECK_EQ(trace.requests.size(), size_t{3});
+  for (size_t r = 0; r < 3; ++r) {
+    CHECK_EQ(trace.requests[r].request, trace.num_dropped + static_cast<int64_t>(r));
+    CHECK(trace.requests[r].is_serial);
+  }
+  CHECK_EQ(trace.events.size(), size_t{3 * 4});
+}
+
+/*! \brief One that waits for a thread ends when it is cancelled, and those before it go on. */
+void WaitingRequestsAreCancelled() {
+  exec::ExecutorSource source = Source(exec::SerialRule::kAlways, 10);
+  source.max_in_flight = 6;
+  exec::Executor executor(source);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::unique_ptr<exec::Request>> requests;
+    for (int r = 0; r < source.max_in_flight; ++r) {
+      const Vector value(kExtent, r % 3 == 2 ? -1.0F : 0.0F);
+      requests.push_back(executor.Begin());
+      requests.back()->SetInput("x", {exec::kDLFloat, 32, 1}, {kExtent}, value.data());
+      requests.back()->Submit();
+      if (r % 3 == 1) requests.back()->Cancel("cancelled");
+    }
+    for (size_t r = 0; r < requests.size(); ++r) {
+      std::string failure;
+      try {
+        requests[r]->Finish();
+      } catch (const Error& error) {
+        failure = error.what();
+      }
+      if (r % 3 == 0) CHECK_EQ(failure, std::string());
+      if (r % 3 == 1) CHECK(failure.empty() || failure == "cancelled");
+      if (r % 3 == 2) CHECK(failure.find("step 1 failed on queue 'q0'") == 0);
+    }
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -265,6 +338,8 @@ int main(int count, char** arguments) {
   ACallerIsAsked();
   ALimitHolds();
   ARecordingSaysSo();
+  RequestsAreServedBesideEachOther();
+  WaitingRequestsAreCancelled();
   ForSeeds("callers", 24, ManyCallersAreServed);
   return 0;
 }

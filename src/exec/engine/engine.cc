@@ -51,12 +51,14 @@ Engine::Engine(const ExecutorSource& source)
       image_(*shared_image_),
       num_contexts_(
           NumContexts(image_.program(), MaxSlots(image_.program(), source.max_in_flight))),
-      progress_(image_, num_contexts_),
+      num_lanes_(NumLanes(image_, source)),
+      progress_(image_, num_contexts_ + num_lanes_),
       slots_(&image_, MaxSlots(image_.program(), source.max_in_flight),
              [this](Slot* slot) {
                for (std::unique_ptr<Worker>& worker : workers_) worker->MakeEvents(slot);
                if (network_ != nullptr) network_->MakeMessages(slot);
              }),
+      is_always_serial_(source.serial == SerialRule::kAlways),
       ring_(static_cast<size_t>(source.max_in_flight)) {
   Cores().Refresh();
   if (!image_.program().routers.empty()) {
@@ -73,7 +75,7 @@ Engine::Engine(const ExecutorSource& source)
   has_callers_work_ =
       num_contexts_ == 1 && !image_.library().IsInMemory() &&
       std::ranges::none_of(queues, [](const Queue& q) { return q.IsAsync() || q.HasMessages(); });
-  if (has_callers_work_) PrepareSerial(source.serial);
+  MakeLanes();
   // Workers of copies and GPUs are pinned to no core: spinning ones need one to spare for each.
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
@@ -185,7 +187,7 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
   const bool may_work = is_waited && limit.deadline_ns == kNever;
   Worker* here = may_work ? WorkerHere() : nullptr;
   std::unique_lock<std::mutex> turn;
-  Turns turns;
+  SerialLane* lane = nullptr;
   for (;;) {
     if (!slot->has_timers && IsTracing()) MakeTimers(slot);
     const uint32_t seen = num_measured_.load();
@@ -193,8 +195,12 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
       std::scoped_lock lock(mutex_);
       if (!is_measuring_) {
         if (on_order_) on_order_({Order::kRun, 1});
-        ChooseMode(slot, may_work, &turns);
-        if (here != nullptr && slot->mode != Mode::kSerial) turn = here->Lend();
+        ChooseMode(slot);
+        if (slot->mode == Mode::kSerial) {
+          lane = LaunchSerial(slot, may_work, number);
+          break;
+        }
+        if (here != nullptr) turn = here->Lend();
         number->store(Launch(slot));
         break;
       }
@@ -205,7 +211,7 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
           "the request could not begin within its limit, as the executor is being measured");
     }
   }
-  if (slot->mode == Mode::kSerial) return RunSerial(std::move(turns), limit);
+  if (lane != nullptr) return RunSerial(lane, limit);
   Wake(turn.owns_lock() ? here : nullptr);
   if (turn.owns_lock()) here->WorkHere(number->load(), limit);
 }
@@ -238,23 +244,28 @@ void Engine::Wake(const Worker* here) {
 
 /*! \brief Puts a slot in the ring; returns the request's number. The caller holds the lock. */
 int64_t Engine::Launch(Slot* slot) {
+  const int64_t number = num_submitted_.load();
+  ring_[static_cast<size_t>(number) % ring_.size()].store(slot, std::memory_order_relaxed);
+  BeginRequest(slot, number, image_.program().queues.size());
+  // Sequentially consistent: all of the above is seen by whoever sees the new number.
+  num_submitted_.store(number + 1);
+  return number;
+}
+
+/*! \brief Prepares a slot for its next request; the caller holds the lock. */
+void Engine::BeginRequest(Slot* slot, int64_t number, size_t num_parts) {
   // Whoever loads the file by TVM, too, points its loops to TVM's own threads.
   image_.library().InstallRuntime();
-  const int64_t number = num_submitted_.load();
   slot->Begin(number);
   if (slot->measurement != nullptr && slot->measurement->is_cancelled.load()) {
     slot->Fail("the measurement was cancelled");  // its canceller may have seen the last repetition
   }
-  slot->working.store(static_cast<uint32_t>(image_.program().queues.size()),
-                      std::memory_order_relaxed);
+  slot->working.store(static_cast<uint32_t>(num_parts), std::memory_order_relaxed);
   slot->state.store(SlotState::kInFlight, std::memory_order_relaxed);
-  ring_[static_cast<size_t>(number) % ring_.size()].store(slot, std::memory_order_relaxed);
+  last_slot_.store(slot);
   slot->start_ns = NowNs();
   BeginTrace(slot);
   if (decisions_ != nullptr) decisions_->Begin(slot);
-  // Sequentially consistent: all of the above is seen by whoever sees the new number.
-  num_submitted_.store(number + 1);
-  return number;
 }
 
 bool Engine::Await(Slot* slot, const Limit& limit) {
@@ -305,7 +316,7 @@ void Engine::Finish(Slot* slot) {
   if (slot->mode.has_value() && slot->has_outputs) RecordMode(*slot);
   // Before the slot is handed back: a caller whose requests are over may fork, and must find the
   // engine idle. Its place in the ring is free only after, when somebody has released the slot.
-  num_completed_.fetch_add(1);
+  (slot->mode == Mode::kSerial ? num_serial_completed_ : num_completed_).fetch_add(1);
   // The caller, who may be gone, frees the slot once it is his again; else nobody comes for it.
   const bool is_abandoned = slot->state.exchange(SlotState::kHeld) == SlotState::kAbandoned;
   if (is_abandoned) {

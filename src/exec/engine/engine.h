@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -24,6 +25,7 @@
 #include "exec/requests/slot_pool.h"
 #include "exec/team/core_turns.h"
 #include "exec/trace/trace_recorder.h"
+#include "exec/workers/serial_lane.h"
 #include "exec/workers/worker.h"
 
 namespace heteroplace::exec {
@@ -38,6 +40,9 @@ struct StepReached {
   int64_t request = -1;
   int64_t step = -1;
 };
+
+/*! \brief Requests that may be serial at once; 0: none may be. */
+size_t NumLanes(const Image& image, const ExecutorSource& source);
 
 /*! \brief How the requests of an engine were run that it might run in either mode. */
 struct ModeCounts {
@@ -55,6 +60,9 @@ struct ModeCounts {
  * with it, as they begin requests in order, the one in that place: nobody reads it any more. A
  * request counts as completed before its slot is handed back, so whoever has got back all of his
  * finds the engine idle, and one that is idle with no slot held has no worker in any slot.
+ *
+ * That is of requests that are run as planned. Serial ones have numbers of their own, and are in no
+ * ring: see engine_serial.cc.
  */
 class Engine : private ForkAware {
  public:
@@ -80,7 +88,7 @@ class Engine : private ForkAware {
   std::vector<int> Clocks();
 
   /*! \brief How far the oldest request in flight, or else the one before it, is known to be: what
-   * somebody awaits is told. Any thread; takes no lock. */
+   * somebody awaits is told. Not of serial ones. Any thread; takes no lock. */
   StepReached Reached() const;
 
   /*!
@@ -148,9 +156,17 @@ class Engine : private ForkAware {
 
   // For the workers.
 
-  /*! \brief Whose next instruction a thread does that does a request alone, from the first to the
-   * last; empty: none does. Constant after load. */
-  std::span<Worker* const> serial_order() const { return serial_order_; }
+  /*! \brief Whether a serial request waits for a worker, and a lane is free for it. */
+  bool HasSerial() const { return num_servable_.load() != 0; }
+  /*! \brief The lane of the oldest of them, which has begun; null: there is none. */
+  SerialLane* TakeSerial();
+  /*! \brief A lane is free again, and its request over. */
+  void FinishSerial(SerialLane* lane, Slot* slot);
+  /*! \brief Calls the hook of a caller who works himself, if it is time; what that throws ends the
+   * request. */
+  void AskCaller(HookTurn* hook, Slot* slot);
+  /*! \brief The slot of the last request of all; null: there was none. */
+  Slot* last_slot() const { return last_slot_.load(); }
   int64_t num_submitted() const { return num_submitted_.load(); }
   Slot* SlotOf(int64_t number) const {
     return ring_[static_cast<size_t>(number) % ring_.size()].load(std::memory_order_relaxed);
@@ -161,7 +177,9 @@ class Engine : private ForkAware {
   CoreSeat* seat() { return &*seat_; }
   Bell* submitted_bell() { return &submitted_bell_; }
   /*! \brief Whether no request is in flight. */
-  bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
+  bool IsIdle() const { return IsPlanIdle() && num_serial_completed_.load() == num_serial_.load(); }
+  /*! \brief Whether none is that is run as planned. */
+  bool IsPlanIdle() const { return num_completed_.load() == num_submitted_.load(); }
   bool is_stopping() const { return is_stopping_.load(); }
   /*! \brief Whether another request follows the present one, for which workers stay awake. */
   bool is_repeating() const { return is_repeating_.load(std::memory_order_relaxed); }
@@ -177,9 +195,6 @@ class Engine : private ForkAware {
   void Finish(Slot* slot);
 
  private:
-  /*! \brief What all workers have lent to a caller. */
-  using Turns = std::vector<std::unique_lock<std::mutex>>;
-
   void MakeWorkers();
   /*! \brief The workers of all queues for one context. */
   std::span<const std::unique_ptr<Worker>> WorkersOf(size_t context) const {
@@ -193,14 +208,21 @@ class Engine : private ForkAware {
   void ThreadMain(Worker* leader);
   Worker* WorkerHere() const;
   // See engine_serial.cc.
-  void PrepareSerial(SerialRule rule);
-  void ChooseMode(Slot* slot, bool may_work, Turns* turns);
-  void RunSerial(Turns turns, const Limit& limit);
+  void MakeLanes();
+  void ChooseMode(Slot* slot);
+  SerialLane* LaunchSerial(Slot* slot, bool may_work, std::atomic<int64_t>* number);
+  SerialLane* BeginLane(Slot* slot);
+  void CountServable();
+  void RunSerial(SerialLane* lane, const Limit& limit);
   void RecordMode(const Slot& slot);
+  /*! \brief Of requests like the last one. */
+  ModeChooser& LastChooser() { return is_last_alone_ ? alone_chooser_ : beside_chooser_; }
+  int64_t NumBegun() const { return num_submitted_.load() + num_serial_.load(); }
   void Wake(const Worker* here = nullptr);
   std::string ReasonOr(const std::string& failure) const;
   FailureCause FailureCauseOf(Slot* slot) const;
   int64_t Launch(Slot* slot);
+  void BeginRequest(Slot* slot, int64_t number, size_t num_parts);
   bool Repeat(Slot* slot);
   bool IsTracing();
   void MakeTimers(Slot* slot);
@@ -219,9 +241,11 @@ class Engine : private ForkAware {
   const std::shared_ptr<Image> shared_image_;
   Image& image_;
   const size_t num_contexts_;
+  const size_t num_lanes_;
   ProgressTable progress_;  // after the image, whose memory it uses; before all streams
   SlotPool slots_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // [num_contexts][num_queues]
+  /*! \brief Of contexts, then of lanes. [num_contexts + num_lanes][num_queues] */
+  std::vector<std::unique_ptr<Worker>> workers_;
   /*! \brief Messages to and from other hosts; null: there are none. Before all slots. */
   std::unique_ptr<Network> network_;
   /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */
@@ -229,9 +253,10 @@ class Engine : private ForkAware {
   std::vector<std::thread> threads_;  // [num_threads], and that of the network
   /*! \brief Whether callers may do the work of a worker. Constant after load. */
   bool has_callers_work_ = false;
-  /*! \brief See serial_order; whether all requests are serial. Constant after load. */
-  std::vector<Worker*> serial_order_;
-  bool is_always_serial_ = false;
+  /*! \brief Of serial requests, as many as are at work at once; whether all requests are serial.
+   * Constant after load. */
+  std::vector<std::unique_ptr<SerialLane>> lanes_;
+  const bool is_always_serial_;
   /*! \brief Its turns on the cores of its workers. */
   std::optional<CoreSeat> seat_;
   int run_spins_ = kSpins;
@@ -242,9 +267,17 @@ class Engine : private ForkAware {
   std::vector<std::atomic<Slot*>> ring_;
   /*! \brief Guarded by mutex_; null: the program has no routers, which is constant after load. */
   std::unique_ptr<Decisions> decisions_;
-  std::shared_ptr<TraceRecorder> trace_;   // guarded by mutex_; null: nothing is recorded
-  ModeChooser mode_chooser_;               // guarded by mutex_
-  int64_t num_serial_ = 0;                 // guarded by mutex_
+  std::shared_ptr<TraceRecorder> trace_;  // guarded by mutex_; null: nothing is recorded
+  /*! \brief Of requests that are alone in flight, and of those beside others; whether the last one
+   * was alone, when one has ended, and its mode. Guarded by mutex_. */
+  ModeChooser alone_chooser_;
+  ModeChooser beside_chooser_;
+  bool is_last_alone_ = true;
+  int64_t last_end_ns_ = 0;
+  Mode last_mode_ = Mode::kParallel;
+  /*! \brief Serial requests that no thread has begun, and lanes without one. Guarded by mutex_. */
+  std::deque<Slot*> waiting_serial_;
+  std::vector<SerialLane*> free_lanes_;
   bool is_measuring_ = false;              // guarded by mutex_
   std::string stuck_;                      // guarded by mutex_; the last step that did not end
   std::exception_ptr start_failure_;       // guarded by mutex_
@@ -261,6 +294,12 @@ class Engine : private ForkAware {
   alignas(kCacheLineBytes) std::atomic<int64_t> num_submitted_{0};
   Bell submitted_bell_;
   alignas(kCacheLineBytes) std::atomic<int64_t> num_completed_{0};
+  /*! \brief Serial requests: all, those that have ended, and those that a thread could begin now.
+   */
+  alignas(kCacheLineBytes) std::atomic<int64_t> num_serial_{0};
+  std::atomic<int64_t> num_serial_completed_{0};
+  std::atomic<size_t> num_servable_{0};
+  std::atomic<Slot*> last_slot_{nullptr};
 
   /*! \brief The last member: made when all else is there, and ended before it. */
   std::optional<ForkWatch> fork_watch_;

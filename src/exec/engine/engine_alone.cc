@@ -69,7 +69,7 @@ bool Engine::Repeat(Slot* slot) {
   try {
     found->wall_ns.push_back(finish_ns - slot->start_ns);
     if (found->trace != nullptr) {
-      found->trace->AddDurations(slot->trace_number, &found->durations_ns);
+      found->trace->AddDurations(slot->trace_place, &found->durations_ns);
     }
   } catch (const std::bad_alloc&) {
     slot->Fail(kMemoryIsShort);

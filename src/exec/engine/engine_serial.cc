@@ -1,4 +1,8 @@
 // Requests that one thread does alone, as long as that is faster.
+//
+// A request that is alone has all cores, and mostly ends sooner as planned. Where several are in
+// flight, each core may do a request of its own, and waits for nobody. Which is faster is measured
+// for both cases: by the times of requests that are alone, and by those between the ends of others.
 #include <algorithm>
 #include <utility>
 
@@ -7,13 +11,29 @@
 
 namespace heteroplace::exec {
 
-void Engine::PrepareSerial(SerialRule rule) {
-  // The decisions of routers are kept by the workers that make them.
-  const bool may_be = leaders_.size() > 1 && image_.program().routers.empty();
-  if (rule == SerialRule::kNever || !may_be) return;
-  is_always_serial_ = rule == SerialRule::kAlways;
-  for (const InstructionId& at : IssueOrder(image_.program())) {
-    serial_order_.push_back(workers_[static_cast<size_t>(at.queue)].get());
+size_t NumLanes(const Image& image, const ExecutorSource& source) {
+  const Program& program = image.program();
+  // The decisions of routers are kept by the workers that make them. Kernels in memory have the
+  // threads of TVM's pool, which only our own threads keep small.
+  const bool may_be =
+      program.queues.size() > 1 && program.routers.empty() && !image.library().IsInMemory() &&
+      std::ranges::none_of(program.queues,
+                           [](const Queue& q) { return q.IsAsync() || q.HasMessages(); });
+  if (source.serial == SerialRule::kNever || !may_be) return 0;
+  const auto num_cores = std::ranges::count_if(
+      program.queues, [](const Queue& q) { return q.kind == QueueKind::kCpu; });
+  return static_cast<size_t>(std::min<int64_t>(num_cores, source.max_in_flight));
+}
+
+void Engine::MakeLanes() {
+  for (size_t lane = num_contexts_; lane < num_contexts_ + num_lanes_; ++lane) {
+    std::vector<Worker*> workers, order;
+    for (const std::unique_ptr<Worker>& worker : WorkersOf(lane)) workers.push_back(worker.get());
+    for (const InstructionId& at : IssueOrder(image_.program())) {
+      order.push_back(workers[static_cast<size_t>(at.queue)]);
+    }
+    lanes_.push_back(std::make_unique<SerialLane>(this, std::move(workers), std::move(order)));
+    free_lanes_.push_back(lanes_.back().get());
   }
 }
 
@@ -21,42 +41,84 @@ void Engine::PrepareSerial(SerialRule rule) {
  * \brief Chooses how a request is run; the caller holds the lock.
  *
  * A program that takes turns with others of the process is parallel, and its times do not count.
- * \param may_work whether the caller may do the work.
- * \param turns of all workers, where he does all of it; empty: the thread of the first one does.
  */
-void Engine::ChooseMode(Slot* slot, bool may_work, Turns* turns) {
-  if (serial_order_.empty() || !IsIdle() || seat_->HasActiveRivals()) return;
-  slot->mode = is_always_serial_ ? Mode::kSerial : mode_chooser_.next();
-  if (slot->mode == Mode::kParallel) return;
-  for (Worker* leader : std::span(leaders_).subspan(1)) {
-    turns->push_back(leader->Lend());
-    if (turns->back().owns_lock()) continue;
-    slot->mode.reset();  // that worker is about to leave the request before
-    return turns->clear();
-  }
-  ++num_serial_;
-  if (may_work) turns->push_back(leaders_.front()->Lend());
-  if (!may_work || !turns->back().owns_lock()) turns->clear();
+void Engine::ChooseMode(Slot* slot) {
+  if (lanes_.empty() || seat_->HasActiveRivals()) return;
+  is_last_alone_ = IsIdle();
+  slot->num_before = is_last_alone_ ? NumBegun() : -1;
+  slot->mode = is_always_serial_ ? Mode::kSerial : LastChooser().next();
 }
 
-/*! \brief Does all of a request on the calling thread, which has all turns, or on the first
- * worker's. */
-void Engine::RunSerial(Turns turns, const Limit& limit) {
-  if (!turns.empty()) return leaders_.front()->RunAllHere(limit);
-  leaders_.front()->TakeBack();
-  submitted_bell_.Ring();
+/*!
+ * \brief Submits a serial request; the caller holds the lock.
+ * \param may_work whether the caller may do the work, which he does if nobody else is at work.
+ * \return the lane that he has; null: a worker does it.
+ */
+SerialLane* Engine::LaunchSerial(Slot* slot, bool may_work, std::atomic<int64_t>* number) {
+  const int64_t place = num_serial_.load();
+  number->store(kFirstSerial + place);
+  BeginRequest(slot, kFirstSerial + place, /*num_parts=*/1);
+  num_serial_.store(place + 1);
+  if (may_work && is_last_alone_ && !free_lanes_.empty()) return BeginLane(slot);
+  waiting_serial_.push_back(slot);
+  CountServable();
+  return nullptr;
+}
+
+SerialLane* Engine::BeginLane(Slot* slot) {
+  SerialLane* lane = free_lanes_.back();
+  free_lanes_.pop_back();
+  lane->Begin(slot);
+  return lane;
+}
+
+/*! \brief How many requests a thread could begin now; the caller holds the lock. */
+void Engine::CountServable() {
+  num_servable_.store(std::min(waiting_serial_.size(), free_lanes_.size()));
+}
+
+SerialLane* Engine::TakeSerial() {
+  std::scoped_lock lock(mutex_);
+  if (num_servable_.load() == 0) return nullptr;
+  SerialLane* lane = BeginLane(waiting_serial_.front());
+  waiting_serial_.pop_front();
+  CountServable();
+  return lane;
+}
+
+void Engine::FinishSerial(SerialLane* lane, Slot* slot) {
+  {
+    std::scoped_lock lock(mutex_);
+    free_lanes_.push_back(lane);
+    CountServable();
+  }
+  Finish(slot);
+}
+
+/*! \brief The caller does a request that is in a lane. */
+void Engine::RunSerial(SerialLane* lane, const Limit& limit) {
+  lane->first()->RunLaneHere(lane, limit);
+  if (HasSerial()) Wake();  // others have come meanwhile, for which there was no lane
 }
 
 /*! \brief A request has ended: its time counts. */
 void Engine::RecordMode(const Slot& slot) {
   const int64_t now_ns = NowNs();
   std::scoped_lock lock(mutex_);
-  mode_chooser_.Record(*slot.mode, now_ns - slot.start_ns);
+  if (slot.num_before >= 0) {
+    if (NumBegun() == slot.num_before + 1)
+      alone_chooser_.Record(*slot.mode, now_ns - slot.start_ns);
+  } else if (slot.start_ns <= last_end_ns_ && slot.mode == last_mode_) {
+    beside_chooser_.Record(*slot.mode, now_ns - last_end_ns_);  // it was at work all the time
+  }
+  last_end_ns_ = now_ns;
+  last_mode_ = *slot.mode;
 }
 
 ModeCounts Engine::Modes() {
   std::scoped_lock lock(mutex_);
-  return {mode_chooser_.chosen(), mode_chooser_.num_changes(), num_serial_};
+  return {LastChooser().chosen(), alone_chooser_.num_changes() + beside_chooser_.num_changes(),
+          num_serial_.load()};
 }
 
 }  // namespace heteroplace::exec

@@ -13,16 +13,16 @@ namespace heteroplace::exec {
 
 void Engine::MakeWorkers() {
   const size_t num_queues = image_.program().queues.size();
-  for (size_t context = 0; context < num_contexts_; ++context) {
+  for (size_t context = 0; context < num_contexts_ + num_lanes_; ++context) {
     for (size_t q = 0; q < num_queues; ++q) {
       workers_.push_back(std::make_unique<Worker>(this, &image_, &progress_, q, context));
       workers_.back()->MakeStream();
     }
   }
-  for (size_t context = 0; context < num_contexts_; ++context) {
+  for (size_t context = 0; context < num_contexts_ + num_lanes_; ++context) {
     for (const std::unique_ptr<Worker>& worker : WorkersOf(context)) {
       worker->Bind(WorkersOf(context));
-      if (num_contexts_ == 1) continue;
+      if (num_contexts_ == 1 || context >= num_contexts_) continue;
       worker->progress().all = &submitted_bell_;
       worker->team().RingAlso(&submitted_bell_);
     }
@@ -69,7 +69,8 @@ void Engine::GroupWorkers() {
 void Engine::GroupHelpers(bool is_everywhere) {
   if (!image_.library().HasTeams()) return;
   std::map<int, std::vector<Worker*>> groups;  // by cache
-  for (std::unique_ptr<Worker>& worker : workers_) {
+  for (const std::unique_ptr<Worker>& worker :
+       std::span(workers_).first(num_contexts_ * image_.program().queues.size())) {
     const Queue& queue = worker->queue();
     if (queue.kind != QueueKind::kCpu || queue.core < 0) continue;
     const int domain = is_everywhere ? 0 : CacheDomain(queue.core);

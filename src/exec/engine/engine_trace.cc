@@ -6,9 +6,8 @@ namespace heteroplace::exec {
 
 void Engine::StartTrace(std::optional<int64_t> max_requests) {
   CheckUsable();
-  auto recorder = std::make_shared<TraceRecorder>(
-      &image_.program(), max_requests, slots_.max_slots(), static_cast<int64_t>(num_contexts_),
-      TraceClock::Source::kFastest);
+  auto recorder = std::make_shared<TraceRecorder>(&image_.program(), max_requests,
+                                                  slots_.max_slots(), TraceClock::Source::kFastest);
   std::scoped_lock lock(mutex_);
   if (trace_ != nullptr) {
     throw Error(ErrorKind::kExecution,
@@ -44,15 +43,17 @@ void Engine::BeginTrace(Slot* slot) {
   } else if (slot->kind == RequestKind::kRun && slot->has_timers) {
     slot->trace = trace_;
   }
-  const bool is_serial = slot->mode == Mode::kSerial;
-  slot->trace_number =
-      slot->trace == nullptr ? -1 : slot->trace->BeginRequest(slot->index(), is_serial);
+  slot->trace_number = -1;
+  if (slot->trace == nullptr) return;
+  const RecordedAt at = slot->trace->BeginRequest(slot->index(), slot->mode == Mode::kSerial);
+  slot->trace_number = at.number;
+  slot->trace_place = at.place;
 }
 
 /*! \brief It is over, and no worker is in it. */
 void Engine::EndTrace(Slot* slot) {
   if (slot->trace == nullptr) return;
-  slot->trace->EndRequest(slot->trace_number, !slot->has_outputs);
+  slot->trace->EndRequest(slot->trace_place, !slot->has_outputs);
   slot->trace = nullptr;
 }
 

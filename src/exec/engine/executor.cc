@@ -156,10 +156,7 @@ void Executor::GetOutput(const std::string& name, void* data, const Limit& limit
   ReadOutput(held.slot(), name, data);
 }
 
-bool Executor::WasLastInFirst() const {
-  // The first of all is the engine's own.
-  return engine_->SlotOf(engine_->num_submitted() - 1) == engine_->slots().first();
-}
+bool Executor::WasLastInFirst() const { return engine_->last_slot() == engine_->slots().first(); }
 
 /*! \brief Whether an output is state with a value, which it has before any run. */
 bool Executor::HasState(Slot* slot, const Port& output) const {

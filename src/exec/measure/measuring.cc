@@ -20,7 +20,7 @@ void AskForTimes(Measurement* found, const Program& program) {
   size_t num_instructions = 0;
   for (const Queue& queue : program.queues) num_instructions += queue.instructions.size();
   found->durations_ns.resize(num_instructions);
-  found->trace = std::make_shared<TraceRecorder>(&program, 1, 1, 1, TraceClock::Source::kMonotonic);
+  found->trace = std::make_shared<TraceRecorder>(&program, 1, 1, TraceClock::Source::kMonotonic);
 }
 
 /*! \brief A measurement of some runs in a row, of whole runs or of every instruction too. */

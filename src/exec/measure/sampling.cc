@@ -84,7 +84,7 @@ int64_t ThreadCpuClockNs() {
 
 /*! \brief As RunHost, but the recorded spans hold processor times of this thread. */
 void Worker::RunCpuTimed() {
-  RecordedSpan* spans = slot_->trace->spans(index_, slot_->trace_number);
+  RecordedSpan* spans = slot_->trace->spans(index_, slot_->trace_place);
   const int64_t clock_ns = ThreadCpuClockNs();
   for (size_t i = 0; i < instructions_.size(); ++i) {
     const BoundInstruction& instruction = instructions_[i];

@@ -142,7 +142,7 @@ bool Channel::HasReached(const BoundWait& wait, Slot* slot) {
 void Channel::Start(Slot* slot) {
   message(slot, next_.index).Start();
   if (slot->trace == nullptr || slot->kind != RequestKind::kRun) return;
-  slot->trace->spans(worker_->index(), slot->trace_number)[next_.index].start = slot->trace->Now();
+  slot->trace->spans(worker_->index(), slot->trace_place)[next_.index].start = slot->trace->Now();
 }
 
 /*! \brief Ends what is complete, in the order of the starts. */
@@ -171,8 +171,8 @@ bool Channel::EndSome() {
 void Channel::End(Slot* slot) {
   const size_t index = ended_.index;
   if (slot->trace != nullptr && slot->kind == RequestKind::kRun) {
-    RecordedPart* part = slot->trace->part(worker_->index(), slot->trace_number);
-    RecordedSpan* spans = slot->trace->spans(worker_->index(), slot->trace_number);
+    RecordedPart* part = slot->trace->part(worker_->index(), slot->trace_place);
+    RecordedSpan* spans = slot->trace->spans(worker_->index(), slot->trace_place);
     // One after the other, however many are under way.
     part->begin = index == 0 ? std::max(part->begin, last_end_) : part->begin;
     spans[index] = {std::max(spans[index].start, last_end_), slot->trace->Now()};
@@ -192,7 +192,7 @@ void Channel::BeginTrace(Slot* slot) {
   num_traced_ = next_.request + 1;
   if (slot->trace == nullptr || slot->kind != RequestKind::kRun) return;
   if (slot->trace_number == 0) last_end_ = 0;  // another recording has a clock of its own
-  *slot->trace->part(worker_->index(), slot->trace_number) = {slot->trace->Now(), 0, 0, 0};
+  *slot->trace->part(worker_->index(), slot->trace_place) = {slot->trace->Now(), 0, 0, 0};
 }
 
 void Channel::ThrowIfFailed(Slot* slot) const {
@@ -206,7 +206,7 @@ void Channel::GiveUp(std::string_view reason) noexcept {
     engine_->Fail(slot, reason);
     const bool is_traced = slot->trace != nullptr && slot->kind == RequestKind::kRun;
     if (is_traced && num_traced_ > ended_.request) {
-      slot->trace->part(worker_->index(), slot->trace_number)->given_up =
+      slot->trace->part(worker_->index(), slot->trace_place)->given_up =
           std::max(slot->trace->Now(), last_end_);
     }
     EndPart(slot);

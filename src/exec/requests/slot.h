@@ -25,6 +25,10 @@ class TraceRecorder;
 /*! \brief Most slots of an executor. */
 inline constexpr int kMaxSlots = 4096;
 
+/*! \brief Numbers of requests that one thread does alone begin here: they are in no order with the
+ * others. */
+inline constexpr int64_t kFirstSerial = int64_t{1} << 62;
+
 /*! \brief How the workers carry a request out; but for the first, nothing else is in flight. */
 enum class RequestKind {
   kRun,       ///< all instructions
@@ -139,11 +143,15 @@ class Slot {
   std::shared_ptr<Measurement> measurement;
   /*! \brief How it is run, where its time counts in the choice of that; none: it does not. */
   std::optional<Mode> mode;
+  /*! \brief Requests that had been submitted before it, where it was alone at first; -1: it was
+   * not. */
+  int64_t num_before = -1;
   /*! \brief NowNs when it was submitted. */
   int64_t start_ns = 0;
-  /*! \brief Where its times are recorded, and its number there; null: they are not. */
+  /*! \brief Where its times are recorded, its number and its place there; null: they are not. */
   std::shared_ptr<TraceRecorder> trace;
   int64_t trace_number = -1;  // in `trace`, of the last request; -1: it was not recorded
+  size_t trace_place = 0;
   /*! \brief Whether the slot has its timers, or needs none. */
   bool has_timers = false;
   /*! \brief Stands for the value of each input: equal numbers are equal values; 0: none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 #include <string>
 #include <tuple>
 
@@ -45,17 +46,16 @@ int64_t NumKept(const Program& program, std::optional<int64_t> max_requests, int
 }  // namespace
 
 TraceRecorder::TraceRecorder(const Program* program, std::optional<int64_t> max_requests,
-                             int max_in_flight, int64_t num_contexts, TraceClock::Source source)
+                             int max_in_flight, TraceClock::Source source)
     : program_(program),
       num_kept_(NumKept(*program, max_requests, max_in_flight)),
-      capacity_(num_kept_ + num_contexts - 1),
+      capacity_(static_cast<size_t>(num_kept_ + max_in_flight - 1)),
       clock_(source) {
-  const auto places = static_cast<size_t>(capacity_);
   try {
-    requests_ = std::make_unique<RecordedRequest[]>(places);
+    requests_ = std::make_unique<RecordedRequest[]>(capacity_);
     for (const Queue& queue : program->queues) {
-      parts_.emplace_back(places);
-      spans_.emplace_back(places * queue.instructions.size());
+      parts_.emplace_back(capacity_);
+      spans_.emplace_back(capacity_ * queue.instructions.size());
       grouped_.emplace_back(HasGroups(queue) ? spans_.back().size() : 0);
     }
   } catch (const std::bad_alloc&) {
@@ -66,42 +66,56 @@ TraceRecorder::TraceRecorder(const Program* program, std::optional<int64_t> max_
   }
 }
 
-int64_t TraceRecorder::BeginRequest(int slot, bool is_serial) {
-  const int64_t number = num_begun_++;
-  RecordedRequest& request = requests_[Place(number)];
+RecordedAt TraceRecorder::BeginRequest(int slot, bool is_serial) {
+  // Of the places, all but `num_kept_` may hold requests at work that are older than those kept.
+  while (!requests_[next_place_].has_ended.load()) next_place_ = (next_place_ + 1) % capacity_;
+  const RecordedAt at{num_begun_++, next_place_};
+  next_place_ = (next_place_ + 1) % capacity_;
+  RecordedRequest& request = requests_[at.place];
+  request.number = at.number;
+  request.has_ended.store(false);
   request.slot = slot;
   request.is_serial = is_serial;
   request.begin = clock_.Now();
   for (size_t q = 0; q < parts_.size(); ++q) {
-    parts_[q][Place(number)] = {};
+    parts_[q][at.place] = {};
     if (grouped_[q].empty()) continue;
-    std::fill_n(grouped_spans(q, number), program_->queues[q].instructions.size(), GroupedSpan{});
+    std::fill_n(grouped_spans(q, at.place), program_->queues[q].instructions.size(), GroupedSpan{});
   }
-  return number;
+  return at;
 }
 
-void TraceRecorder::EndRequest(int64_t number, bool has_failed) {
-  RecordedRequest& request = requests_[Place(number)];
+void TraceRecorder::EndRequest(size_t place, bool has_failed) {
+  RecordedRequest& request = requests_[place];
   request.has_failed = has_failed;
   request.end = clock_.NowAfterWait();
-  request.num_ended.store(number + 1);
+  request.has_ended.store(true);
 }
 
-void TraceRecorder::AddDurations(int64_t number, std::vector<std::vector<int64_t>>* durations) {
+void TraceRecorder::AddDurations(size_t place, std::vector<std::vector<int64_t>>* durations) {
   size_t i = 0;
   for (size_t q = 0; q < spans_.size(); ++q) {
     for (size_t k = 0; k < program_->queues[q].instructions.size(); ++k) {
-      const RecordedSpan& span = SpanOf(q, number, k);
+      const RecordedSpan& span = SpanOf(q, place, k);
       (*durations)[i++].push_back(span.finish - span.start);
     }
   }
 }
 
-bool TraceRecorder::HaveAllEnded() const {
-  for (int64_t number = num_begun_; number-- > FirstKept();) {  // the latest are at work longest
-    if (!HasEnded(number)) return false;
+std::vector<size_t> TraceRecorder::PlacesKept() const {
+  std::vector<size_t> places;
+  for (size_t place = 0; place < capacity_; ++place) {
+    if (requests_[place].number >= FirstKept()) places.push_back(place);
   }
-  return true;
+  std::ranges::sort(places, {}, [&](size_t place) { return requests_[place].number; });
+  return places;
+}
+
+bool TraceRecorder::HaveAllEnded() const {
+  const std::span requests(requests_.get(), capacity_);
+  return std::ranges::all_of(requests, [&](const RecordedRequest& request) {
+    return request.number < FirstKept() || request.has_ended.load();
+  });
 }
 
 Trace TraceRecorder::Collect() const {
@@ -110,19 +124,19 @@ Trace TraceRecorder::Collect() const {
   trace.origin_ns = clock_.start_ns();
   trace.duration_ns = NowNs() - trace.origin_ns;
   trace.num_dropped = FirstKept();
-  for (int64_t number = trace.num_dropped; number < num_begun_; ++number) {
-    if (!HasEnded(number)) {
+  for (const size_t place : PlacesKept()) {
+    const RecordedRequest& request = requests_[place];
+    if (!request.has_ended.load()) {
       ++trace.num_unfinished;
       continue;
     }
-    const RecordedRequest& request = requests_[Place(number)];
-    trace.requests.push_back({number, request.slot, request.has_failed,
+    trace.requests.push_back({request.number, request.slot, request.has_failed,
                               to_ns(request.begin) - trace.origin_ns,
                               to_ns(request.end) - trace.origin_ns, request.is_serial});
     std::vector<size_t> firsts;
     for (size_t q = 0; q < parts_.size(); ++q) {
       firsts.push_back(trace.events.size());
-      CollectPart(q, number, to_ns, &trace);
+      CollectPart(q, place, to_ns, &trace);
     }
     firsts.push_back(trace.events.size());
     MoveJoins(firsts, &trace);
@@ -131,36 +145,42 @@ Trace TraceRecorder::Collect() const {
   return trace;
 }
 
-int32_t TraceRecorder::CoreOf(size_t queue, int64_t number, size_t instruction) const {
+int32_t TraceRecorder::CoreOf(size_t queue, size_t place, size_t instruction) const {
   if (grouped_[queue].empty()) return -1;
-  const size_t first = Place(number) * program_->queues[queue].instructions.size();
+  const size_t first = place * program_->queues[queue].instructions.size();
   return grouped_[queue][first + instruction].core;
 }
 
 /*! \brief When an instruction was done: of one in a group that was, by the core that did it. */
-const RecordedSpan& TraceRecorder::SpanOf(size_t queue, int64_t number, size_t instruction) const {
+const RecordedSpan& TraceRecorder::SpanOf(size_t queue, size_t place, size_t instruction) const {
   const Queue& info = program_->queues[queue];
-  const size_t at = Place(number) * info.instructions.size() + instruction;
-  const bool is_own = info.IsAsync() || CoreOf(queue, number, instruction) < 0;
+  const size_t at = place * info.instructions.size() + instruction;
+  const bool is_own = info.IsAsync() || CoreOf(queue, place, instruction) < 0;
   return is_own ? spans_[queue][at] : grouped_[queue][at].span;
 }
 
-void TraceRecorder::CollectPart(size_t queue, int64_t number, const TraceClock::ToNs& to_ns,
+void TraceRecorder::CollectPart(size_t queue, size_t place, const TraceClock::ToNs& to_ns,
                                 Trace* trace) const {
   const Queue& info = program_->queues[queue];
-  const RecordedPart& part = parts_[queue][Place(number)];
+  const RecordedPart& part = parts_[queue][place];
   const auto ns = [&](int64_t moment) {
     return (info.IsAsync() ? moment : to_ns(moment)) - trace->origin_ns;
   };
-  TraceEvent event{
-      number, requests_[Place(number)].slot, static_cast<int32_t>(queue), 0, true, 0, 0, 0};
+  TraceEvent event{requests_[place].number,
+                   requests_[place].slot,
+                   static_cast<int32_t>(queue),
+                   0,
+                   true,
+                   0,
+                   0,
+                   0};
   int64_t last_ns = part.num_done == 0 && part.given_up == 0 ? 0 : ns(part.begin);
   for (size_t i = 0; i < static_cast<size_t>(part.num_done); ++i) {
     event.instruction = static_cast<int32_t>(i);
-    const RecordedSpan& span = SpanOf(queue, number, i);
+    const RecordedSpan& span = SpanOf(queue, place, i);
     event.start_ns = ns(span.start);
     event.finish_ns = ns(span.finish);
-    event.core = CoreOf(queue, number, i);
+    event.core = CoreOf(queue, place, i);
     const bool has_waits = !info.instructions[i].waits.empty();
     event.wait_ns = has_waits ? std::max<int64_t>(0, event.start_ns - last_ns) : 0;
     if (event.core < 0) last_ns = event.finish_ns;  // others are done within their group

@@ -77,46 +77,51 @@ struct NoRecorder {
   void End(size_t, size_t) {}
 };
 
-/*! \brief The rings of a recording. Its requests are begun one at a time, in order. */
+/*! \brief A request of a recording: its number, from 0, and where its times are. */
+struct RecordedAt {
+  int64_t number;
+  size_t place;
+};
+
+/*! \brief The rings of a recording. Its requests are begun one at a time, and end in any order. */
 class TraceRecorder {
  public:
   /*!
    * \param max_requests that are kept; none: as many as kTraceBytes hold.
    * \param max_in_flight requests at once; so many are kept at least.
-   * \param num_contexts of a core: one request may be at work while those of all others end.
    * \throws Error kExecution if `max_requests` is out of range, or memory is short.
    */
   TraceRecorder(const Program* program, std::optional<int64_t> max_requests, int max_in_flight,
-                int64_t num_contexts, TraceClock::Source source);
+                TraceClock::Source source);
   TraceRecorder(const TraceRecorder&) = delete;
   TraceRecorder& operator=(const TraceRecorder&) = delete;
 
-  /*! \brief A request is submitted; returns its number. */
-  int64_t BeginRequest(int slot, bool is_serial = false);
+  /*! \brief A request is submitted. */
+  RecordedAt BeginRequest(int slot, bool is_serial = false);
   /*! \brief Its last queue is done. */
-  void EndRequest(int64_t number, bool has_failed);
+  void EndRequest(size_t place, bool has_failed);
 
   // Of the thread of a queue, while the request is in flight.
 
-  RecordedPart* part(size_t queue, int64_t number) { return &parts_[queue][Place(number)]; }
+  RecordedPart* part(size_t queue, size_t place) { return &parts_[queue][place]; }
   /*! \brief [num_instructions of the queue] */
-  RecordedSpan* spans(size_t queue, int64_t number) {
-    return spans_[queue].data() + Place(number) * program_->queues[queue].instructions.size();
+  RecordedSpan* spans(size_t queue, size_t place) {
+    return spans_[queue].data() + place * program_->queues[queue].instructions.size();
   }
-  PartRecorder Recorder(size_t queue, int64_t number) {
-    return {&clock_, part(queue, number), spans(queue, number)};
+  PartRecorder Recorder(size_t queue, size_t place) {
+    return {&clock_, part(queue, place), spans(queue, place)};
   }
 
   /*! \brief Calls in groups of a queue, by instruction; of whoever does them. */
-  GroupedSpan* grouped_spans(size_t queue, int64_t number) {
-    return grouped_[queue].data() + Place(number) * program_->queues[queue].instructions.size();
+  GroupedSpan* grouped_spans(size_t queue, size_t place) {
+    return grouped_[queue].data() + place * program_->queues[queue].instructions.size();
   }
 
   /*! \brief The present moment by the clock of the spans. */
   int64_t Now() const { return clock_.Now(); }
 
   /*! \brief Adds what each instruction of a request took. [num_instructions], queue by queue */
-  void AddDurations(int64_t number, std::vector<std::vector<int64_t>>* durations);
+  void AddDurations(size_t place, std::vector<std::vector<int64_t>>* durations);
   /*! \brief Whether the requests that are kept have ended, in whatever order. No request may begin
    * any more. */
   bool HaveAllEnded() const;
@@ -130,28 +135,29 @@ class TraceRecorder {
     bool has_failed = false;
     int64_t begin = 0;
     int64_t end = 0;
-    /*! \brief Its number and one once it has ended: what was recorded can be read then. */
-    std::atomic<int64_t> num_ended{0};
+    int64_t number = -1;  // none: the place is free
+    /*! \brief What was recorded can be read then, and the place taken by another one. */
+    std::atomic<bool> has_ended{true};
   };
 
   /*! \brief Of those that there is room for, the first one that is kept. */
   int64_t FirstKept() const { return std::max<int64_t>(0, num_begun_ - num_kept_); }
-  bool HasEnded(int64_t number) const {
-    return requests_[Place(number)].num_ended.load() == number + 1;
-  }
-  size_t Place(int64_t number) const { return static_cast<size_t>(number % capacity_); }
-  int32_t CoreOf(size_t queue, int64_t number, size_t instruction) const;
-  const RecordedSpan& SpanOf(size_t queue, int64_t number, size_t instruction) const;
-  void CollectPart(size_t queue, int64_t number, const TraceClock::ToNs& to_ns, Trace* trace) const;
+  /*! \brief Places of the requests that are kept, by number. */
+  std::vector<size_t> PlacesKept() const;
+  int32_t CoreOf(size_t queue, size_t place, size_t instruction) const;
+  const RecordedSpan& SpanOf(size_t queue, size_t place, size_t instruction) const;
+  void CollectPart(size_t queue, size_t place, const TraceClock::ToNs& to_ns, Trace* trace) const;
   /*! \param firsts event of each queue of one request, and the end. [num_queues + 1] */
   void MoveJoins(const std::vector<size_t>& firsts, Trace* trace) const;
   void ClipWaits(Trace* trace) const;
 
   const Program* program_;
   int64_t num_kept_;
-  int64_t capacity_;
+  /*! \brief More than are kept: while one is at work, others may begin and end. */
+  size_t capacity_;
   TraceClock clock_;
   int64_t num_begun_ = 0;
+  size_t next_place_ = 0;
   std::unique_ptr<RecordedRequest[]> requests_;   // [capacity]
   std::vector<std::vector<RecordedPart>> parts_;  // [num_queues][capacity]
   std::vector<std::vector<RecordedSpan>> spans_;  // [num_queues][capacity][num_instructions]

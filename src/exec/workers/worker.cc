@@ -53,12 +53,18 @@ void Worker::Work() {
     std::scoped_lock turn(*turn_);
     if (is_lent_.load()) continue;  // somebody else does the request for which it woke
     for (Worker* member : members_) member->core_ = &core;
-    const auto has_more = [&] { return engine_->num_submitted() > NextRequest(); };
+    const auto has_more = [&] { return HasNext() || MayServe(); };
     if (!has_more()) continue;
     const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, NextRequest(), &core);
     do {
-      KeepToCore(!IsNextSerial());
-      num_contexts_ == 1 ? Do() : DoContexts(of_core);
+      if (num_contexts_ > 1) {
+        DoContexts(of_core);
+      } else if (HasNext()) {
+        KeepToCore(true);
+        Do();
+      } else {
+        DoSerial();
+      }
     } while (has_more() && of_core.MayGoOn(NextRequest()));
   }
   for (Worker* member : members_) member->core_ = nullptr;
@@ -78,9 +84,7 @@ int Worker::IdleSpins() const {
 /*! \brief Waits for a request that nobody has taken; false if there will be none. */
 bool Worker::AwaitRequest(CoreShare* core) {
   Bell* bell = engine_->submitted_bell();
-  const auto has_come = [&] {
-    return engine_->num_submitted() > NextRequest() || engine_->is_stopping();
-  };
+  const auto has_come = [&] { return HasNext() || MayServe() || engine_->is_stopping(); };
   const auto is_mine = [&] { return !is_lent_.load() || engine_->is_stopping(); };
   do {
     if (!is_mine()) {
@@ -89,16 +93,16 @@ bool Worker::AwaitRequest(CoreShare* core) {
       core->Enter();
     }
     // Others are at requests of which this one has done its part: the next one may follow these.
-    if (queue_.core >= 0 && !engine_->IsIdle()) {
+    if (queue_.core >= 0 && !engine_->IsPlanIdle()) {
       const std::unique_lock turn(*turn_, std::try_to_lock);
       if (turn.owns_lock()) {
         core_ = core;
-        WaitFor(bell, [&] { return has_come() || engine_->IsIdle(); }, Spins());
+        WaitFor(bell, [&] { return has_come() || engine_->IsPlanIdle(); }, Spins());
       }
     }
     AwaitIdly(bell, [&] { return has_come() || !is_mine(); }, IdleSpins(), core);
   } while (!is_mine());
-  return !engine_->is_stopping() || engine_->num_submitted() > NextRequest();
+  return !engine_->is_stopping() || HasNext() || MayServe();
 }
 
 /*! \brief Waits on a bell outside of requests: without the turn, which a caller may have. */
@@ -113,13 +117,16 @@ void Worker::AwaitIdly(Bell* bell, const Ready& ready, int spins, CoreShare* cor
 
 /*! \brief Does, or issues, the thread's part of one request. */
 void Worker::Do() {
-  if (IsNextSerial()) return RunAll();
-  for (Worker* member : members_) member->Begin();
+  for (Worker* member : members_) member->Begin(member->NextSlot());
   stream_ == nullptr ? DoHost() : DoStreams();
 }
 
-void Worker::Begin() {
-  slot_ = engine_->SlotOf(next_ * num_contexts_ + context_);
+Slot* Worker::NextSlot() const { return engine_->SlotOf(next_ * num_contexts_ + context_); }
+
+bool Worker::HasNext() const { return engine_->num_submitted() > NextRequest(); }
+
+void Worker::Begin(Slot* slot) {
+  slot_ = slot;
   base_ = next_ * static_cast<int64_t>(instructions_.size());
   ++next_;
   // What is measured of a kernel must not hang on who was idle.
@@ -137,7 +144,7 @@ void Worker::DoHost() {
         if (slot_->trace == nullptr) {
           RunHost(NoRecorder{});
         } else {
-          RunHost(slot_->trace->Recorder(index_, slot_->trace_number));
+          RunHost(slot_->trace->Recorder(index_, slot_->trace_place));
         }
         break;
       case RequestKind::kTouch:
@@ -266,7 +273,7 @@ bool Worker::Execute(const BoundInstruction& instruction) {
     case Opcode::kCall:
       return Call(instruction);
     case Opcode::kJoin: {
-      if (is_serial_) return true;  // all of the call is done
+      if (is_of_lane_) return true;  // all of the call is done
       if (instruction.group != nullptr) {
         JoinGroup(instruction);
         return true;

@@ -32,6 +32,7 @@ class Engine;
 class HookTurn;
 struct Limit;
 class Network;
+class SerialLane;
 
 /*! \brief Between two looks at an event when nothing else is to be done. */
 inline constexpr int64_t kPollNs = 20'000;
@@ -103,9 +104,15 @@ class Worker {
   void WorkHere(int64_t number, const Limit& limit);
   /*! \brief Its own thread does the next requests. */
   void TakeBack();
-  /*! \brief Does all of the caller's request, who holds what `Lend` of each worker gave: see
-   * worker_serial.cc. */
-  void RunAllHere(const Limit& limit);
+
+  // Of a lane, whose thread does all of a request: see worker_serial.cc.
+
+  void BeginSerial(Slot* slot);
+  /*! \brief Does the next instruction; false if it failed. */
+  bool StepSerial();
+  void EndSerial();
+  /*! \brief The calling thread does the request of the lane, of which this is the first worker. */
+  void RunLaneHere(SerialLane* lane, const Limit& limit);
 
   // Of a queue of messages, which has no thread: of the network that moves them.
 
@@ -133,6 +140,7 @@ class Worker {
   /*! \brief Whether a request is one of its own, of which it has not finished its part. Any thread.
    */
   bool IsAt(int64_t request) const {
+    if (is_of_lane_ || request >= kFirstSerial) return lane_request_.load() == request;
     return request % num_contexts_ == context_ && num_finished_.load() <= request / num_contexts_;
   }
   /*! \brief Whether it waits for others, or helps them meanwhile. Any thread. */
@@ -156,7 +164,8 @@ class Worker {
   int64_t CountAt(int64_t length, int64_t count) const { return (next_ - 1) * length + count; }
   // Several requests at once: see worker_contexts.cc.
   void DoContexts(const CoreTurn& of_core);
-  void BeginContexts(const CoreTurn& of_core, int64_t first);
+  void BeginContexts(const CoreTurn& of_core, bool* has_begun);
+  bool MayBegin(const CoreTurn& of_core, bool* has_begun);
   Worker* NextContext() const;
   bool AdvanceOne();
   bool IsReady() const;
@@ -165,14 +174,14 @@ class Worker {
   void EndContext();
   void DoHost();
   void DoStreams();
-  void Begin();
-  void RunAll();
-  void BeginSerial(CoreShare* core);
-  void EndSerial();
+  Slot* NextSlot() const;
+  bool HasNext() const;
+  void Begin(Slot* slot);
+  bool MayServe() const;
+  void DoSerial();
   void BeginRecording();
   void EndRecording();
   bool DoNext() noexcept;
-  bool IsNextSerial() const;
   void KeepToCore(bool is_kept) noexcept;
   template <typename Recorder>
   void RunHost(Recorder recorder);
@@ -293,6 +302,7 @@ class Worker {
   const size_t index_;
   const int64_t context_;
   const int64_t num_contexts_;
+  const bool is_of_lane_;
   const bool has_teams_;
   std::vector<BoundInstruction> instructions_;
   std::vector<BoundBranch> branches_;  // guarded instructions, in order
@@ -348,8 +358,10 @@ class Worker {
   uint32_t num_other_cores_ = 0;
   size_t first_other_ = 0;
   bool is_open_ = false;
-  /*! \brief Whether one thread does all of the present request. */
-  bool is_serial_ = false;
+  /*! \brief Of the one that leads contexts: the request that its thread does alone; null: none. */
+  SerialLane* lane_ = nullptr;
+  /*! \brief Of a lane: the number of its request; -1: none. */
+  std::atomic<int64_t> lane_request_{-1};
   /*! \brief Whether the worker's own thread is kept to the core of its queue. */
   bool is_on_core_ = true;
   /*! \brief Calls to be done without help, as helpers lost their cores: now, and the last time. */

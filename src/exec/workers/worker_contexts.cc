@@ -11,6 +11,7 @@
 
 #include "exec/engine/engine.h"
 #include "exec/team/core_turns.h"
+#include "exec/workers/serial_lane.h"
 #include "exec/workers/worker.h"
 #include "exec/workers/worker_wait.h"
 #include "support/error.h"
@@ -20,12 +21,12 @@ namespace heteroplace::exec {
 /*! \brief Does requests until all that it has begun are over. */
 void Worker::DoContexts(const CoreTurn& of_core) {
   is_draining_ = false;
-  for (const int64_t first = taken_;;) {
-    BeginContexts(of_core, first);
-    if (active_.empty()) return;
+  for (bool has_begun = false;;) {
+    BeginContexts(of_core, &has_begun);
+    if (active_.empty() && lane_ == nullptr) return;
     if (AdvanceOne()) continue;
     const auto moves = [&] {
-      return NextContext() != nullptr ||
+      return NextContext() != nullptr || (!is_draining_ && MayServe()) ||
              std::ranges::any_of(active_, [](const Worker* context) { return context->IsReady(); });
     };
     WaitFor(engine_->submitted_bell(), moves, Spins());
@@ -40,17 +41,26 @@ Worker* Worker::NextContext() const {
 }
 
 /*!
- * \brief Begins the requests that have come, in their order, as far as there are contexts.
- * \param first request of the turn, for which whoever made that has asked.
+ * \brief Whether another request may be begun; if not, those at work end first.
+ * \param has_begun whether any was in this turn: for the first one, whoever made that has asked.
  */
-void Worker::BeginContexts(const CoreTurn& of_core, int64_t first) {
+bool Worker::MayBegin(const CoreTurn& of_core, bool* has_begun) {
+  is_draining_ = *has_begun && !of_core.MayBegin(taken_);
+  *has_begun = true;
+  return !is_draining_;
+}
+
+/*! \brief Begins the requests that have come, in their order, as far as there are contexts, and one
+ * that is serial. */
+void Worker::BeginContexts(const CoreTurn& of_core, bool* has_begun) {
+  if (lane_ == nullptr && !is_draining_ && MayServe() && MayBegin(of_core, has_begun)) {
+    workspace_.Clear();
+    lane_ = engine_->TakeSerial();
+  }
   while (Worker* context = NextContext()) {
-    if (taken_ != first && !of_core.MayBegin(taken_)) {
-      is_draining_ = true;
-      return;
-    }
+    if (!MayBegin(of_core, has_begun)) return;
     ++taken_;
-    context->Begin();
+    context->Begin(context->NextSlot());
     if (context->slot_->kind != RequestKind::kRun) {
       context->is_waiting_.store(false, std::memory_order_relaxed);
       context->DoHost();  // nothing else is in flight
@@ -67,6 +77,12 @@ void Worker::BeginContexts(const CoreTurn& of_core, int64_t first) {
 bool Worker::AdvanceOne() {
   const auto ready =
       std::ranges::find_if(active_, [](const Worker* context) { return context->IsReady(); });
+  // The lane's next instruction has all that it waits for.
+  if (lane_ != nullptr &&
+      (ready == active_.end() || lane_->start_ns() < (*ready)->slot_->start_ns)) {
+    if (!lane_->Step()) lane_ = nullptr;
+    return true;
+  }
   if (ready == active_.end()) return false;
   Worker* context = *ready;
   context->is_waiting_.store(false, std::memory_order_relaxed);
@@ -101,7 +117,7 @@ void Worker::Advance() noexcept {
 void Worker::BeginRecording() {
   at_ = 0;
   if (slot_->trace == nullptr) return;
-  recorder_.emplace(slot_->trace->Recorder(index_, slot_->trace_number));
+  recorder_.emplace(slot_->trace->Recorder(index_, slot_->trace_place));
 }
 
 void Worker::EndRecording() {

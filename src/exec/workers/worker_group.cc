@@ -100,7 +100,7 @@ void Worker::DoLane(const BoundGroup& group, Lane lane) noexcept {
       break;
     }
     if (!is_recorded) continue;
-    slot_->trace->grouped_spans(owner->index_, slot_->trace_number)[i] = {
+    slot_->trace->grouped_spans(owner->index_, slot_->trace_place)[i] = {
         {start, slot_->trace->Now()}, static_cast<int32_t>(index_)};
   }
   grouped_.store(nullptr, std::memory_order_relaxed);
@@ -162,7 +162,7 @@ void Worker::IssueLane(Stream* stream, Lane lane, int32_t side) {
     }
     mark(1);
     if (slot_->trace == nullptr) continue;
-    slot_->trace->grouped_spans(index_, slot_->trace_number)[i].core = side;
+    slot_->trace->grouped_spans(index_, slot_->trace_place)[i].core = side;
   }
   grouped_.store(nullptr, std::memory_order_relaxed);
 }

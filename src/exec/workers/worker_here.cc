@@ -54,13 +54,14 @@ void Worker::WorkHere(int64_t number, const Limit& limit) {
   core_ = nullptr;
 }
 
-/*! \brief Calls the caller's hook, if it is time; what that throws ends the request. */
-void Worker::AskCaller() {
+void Worker::AskCaller() { engine_->AskCaller(hook_, slot_); }
+
+void Engine::AskCaller(HookTurn* hook, Slot* slot) {
   try {
-    hook_->Look(NowNs());
+    hook->Look(NowNs());
   } catch (...) {
-    slot_->interruption = std::current_exception();
-    engine_->Fail(slot_, "the request was interrupted");
+    slot->interruption = std::current_exception();
+    Fail(slot, "the request was interrupted");
   }
 }
 

@@ -1,69 +1,61 @@
-// A whole request by one thread, in one order of all instructions: no core waits for another.
+// Whole requests by one thread: no core waits for another.
 //
-// The thread is that of a caller who waits without a limit, or else that of the first worker. It
-// may go to any core, because its own may be taken. The other workers sleep until the next request
-// that is not serial.
+// The thread is that of a caller who waits without a limit, while nothing else is in flight, or
+// else that of a worker. The workers of a lane hold its state. A worker that does one request at a
+// time leaves its core meanwhile, because another program may have taken that.
 #include <exception>
-#include <vector>
 
 #include "exec/engine/engine.h"
 #include "exec/team/core_turns.h"
 #include "exec/team/threads.h"
+#include "exec/workers/serial_lane.h"
 #include "exec/workers/worker.h"
 
 namespace heteroplace::exec {
 
-void Worker::RunAllHere(const Limit& limit) {
-  CoreShare core(-1);
-  const CoreTurn of_core(engine_->seat(), next_, &core);
-  SetWorkspacePool(&image_->abi(), &workspace_);
-  HookTurn hook(limit);
-  hook_ = &hook;
-  core_ = &core;
-  RunAll();
-  core_ = nullptr;
-  hook_ = nullptr;
-  SetWorkspacePool(&image_->abi(), nullptr);
-}
-
-/*! \brief Does all of the next request. */
-void Worker::RunAll() {
-  const std::vector<std::unique_ptr<Worker>>& workers = engine_->workers();
-  for (const std::unique_ptr<Worker>& worker : workers) worker->BeginSerial(core_);
-  Slot* slot = slot_;
-  size_t num_done = 0;
-  for (Worker* worker : engine_->serial_order()) {
-    if (hook_ != nullptr && num_done++ % kStepsPerQuestion == 0) AskCaller();
-    if (slot->HasFailed()) break;
-    worker->is_waiting_.store(false, std::memory_order_relaxed);
-    if (!worker->DoNext()) break;
-    worker->is_waiting_.store(true, std::memory_order_relaxed);
-  }
-  for (const std::unique_ptr<Worker>& worker : workers) {
-    worker->EndSerial();
-    if (worker.get() != this) worker->core_ = nullptr;
-  }
-  // The last of them ends the request, and others may begin the next one.
-  for (const std::unique_ptr<Worker>& worker : workers) worker->FinishPart(slot);
-}
-
-void Worker::BeginSerial(CoreShare* core) {
-  core_ = core;
-  Begin();
+void Worker::BeginSerial(Slot* slot) {
+  Begin(slot);
   BeginRecording();
-  is_serial_ = true;
   is_waiting_.store(true, std::memory_order_relaxed);
+  lane_request_.store(slot->number(), std::memory_order_relaxed);
+}
+
+bool Worker::StepSerial() {
+  is_waiting_.store(false, std::memory_order_relaxed);
+  const bool is_done = DoNext();
+  is_waiting_.store(true, std::memory_order_relaxed);
+  return is_done;
 }
 
 void Worker::EndSerial() {
   EndRecording();
-  is_serial_ = false;
-  is_waiting_.store(false, std::memory_order_relaxed);
+  lane_request_.store(-1, std::memory_order_relaxed);
 }
 
-/*! \brief Whether the next request is to be done by one thread. */
-bool Worker::IsNextSerial() const {
-  return !engine_->serial_order().empty() && engine_->SlotOf(next_)->mode == Mode::kSerial;
+void Worker::RunLaneHere(SerialLane* lane, const Limit& limit) {
+  CoreShare core(-1);
+  const CoreTurn of_core(engine_->seat(), engine_->num_submitted(), &core);
+  SetWorkspacePool(&image_->abi(), &workspace_);
+  HookTurn hook(limit);
+  Slot* slot = lane->slot();
+  for (size_t num_done = 0;; ++num_done) {
+    if (num_done % kStepsPerQuestion == 0) engine_->AskCaller(&hook, slot);
+    if (!lane->Step()) break;
+  }
+  SetWorkspacePool(&image_->abi(), nullptr);
+}
+
+/*! \brief Whether a request waits for a thread that does all of it, and this one may. */
+bool Worker::MayServe() const { return queue_.kind == QueueKind::kCpu && engine_->HasSerial(); }
+
+/*! \brief Does the next such request, unless another thread has taken it. */
+void Worker::DoSerial() {
+  SerialLane* lane = engine_->TakeSerial();
+  if (lane == nullptr) return;
+  KeepToCore(false);
+  workspace_.Clear();
+  while (lane->Step()) {
+  }
 }
 
 /*! \brief Lets the worker's own thread go to any core, or back to its own. */

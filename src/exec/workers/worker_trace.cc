@@ -31,7 +31,7 @@ void Worker::MakeTimers(Slot* slot) {
  */
 void Worker::BeginTrace() {
   if (base_ns_ == 0 || (pending_.empty() && NowNs() - base_ns_ > kTieNs)) TieClocks();
-  RecordedPart* part = slot_->trace->part(index_, slot_->trace_number);
+  RecordedPart* part = slot_->trace->part(index_, slot_->trace_place);
   part->num_issued = -1;  // until there is a start
   stream_->Record(slot_->timers(index_).back().get());
   part->num_issued = 0;
@@ -64,7 +64,7 @@ void Worker::EndTimer(size_t index) {
   if (!instructions_[index].is_grouped) {
     stream_->Record(slot_->timers(index_)[2 * index + 1].get());
   }
-  slot_->trace->part(index_, slot_->trace_number)->num_issued = static_cast<int64_t>(index) + 1;
+  slot_->trace->part(index_, slot_->trace_place)->num_issued = static_cast<int64_t>(index) + 1;
 }
 
 /*!
@@ -72,8 +72,8 @@ void Worker::EndTimer(size_t index) {
  * with the requests: a stream that is never idle is tied once.
  */
 void Worker::ReadTimers(Slot* slot) {
-  RecordedPart* part = slot->trace->part(index_, slot->trace_number);
-  RecordedSpan* spans = slot->trace->spans(index_, slot->trace_number);
+  RecordedPart* part = slot->trace->part(index_, slot->trace_place);
+  RecordedSpan* spans = slot->trace->spans(index_, slot->trace_place);
   std::vector<std::unique_ptr<Event>>& timers = slot->timers(index_);
   const int64_t num_issued = part->num_issued;
   if (num_issued < 0) {
