@@ -81,6 +81,10 @@ _INSTEAD = {
         "benchmarks.run.busy",
         "compiles and runs while other programs keep cores busy, against onnxruntime and MNN",
     ),
+    "requests": (
+        "benchmarks.run.requests",
+        "several calls at once, and two networks in one process, against onnxruntime",
+    ),
     "streams": (
         "benchmarks.run.streams",
         "trained models that read a minute of audio, their state in a session",

@@ -67,7 +67,7 @@ def load(
     cuda_graphs, cuda_words
         How the work of GPUs is issued and awaited.
     adapt
-        Whether one thread does a call alone while other programs use the cores; see `Executor`.
+        Whether one thread does a call alone as long as that is faster; see `Executor`.
     comm
         The ranks: a communicator of mpi4py. None: for a file for several hosts all that the
         launcher (`mpiexec`) has started; other files are loaded by each process for itself.

@@ -107,8 +107,8 @@ typedef struct heteroplace_load_options {
   void (*tell)(void* context, const char* text, int32_t is_first);
   void* tell_context;
   /*! \brief Since version 3. 1: every call runs as planned. 0: where other programs use the cores,
-   * one thread does a call that no other one overlaps, as long as that is faster; the numbers that
-   * come out are the same. Plans of several cores without a GPU, max_in_flight 1. */
+   * or several calls are at work, one thread does a call alone, as long as that is faster; the
+   * numbers that come out are the same. Plans of several cores without a GPU. */
   int32_t keeps_plan;
 } heteroplace_load_options;
 

@@ -274,7 +274,7 @@ void ACallerTakesTurnsAtWholeRequests(const std::vector<int>& cores) {
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
       exec::CoreShare core(-1);
       is_in_time = executor.Reached().request < 2 * run;
-      const exec::CoreTurn turn(&rival, run, &core);
+      const exec::CoreTurn turn(&rival, true, run, &core);
       reached = executor.Reached().request;
     });
     first->Submit();

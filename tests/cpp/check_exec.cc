@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "exec/engine/engine.h"
@@ -94,14 +95,20 @@ void RecordCalls(exec::Executor& executor, const Sample& sample) {
   CHECK_EQ(trace.num_unfinished, 0);
   CHECK(!exec::TraceJson(executor.program(), trace).empty());
   std::map<std::pair<int64_t, int32_t>, int64_t> num_done;
-  std::map<int32_t, int64_t> last_ns;  // of a queue, which does one thing at a time
+  std::map<int64_t, int64_t> last_ns;  // of a queue, which does one thing at a time
+  std::set<int64_t> serial;
+  for (const exec::TraceRequest& request : trace.requests) {
+    if (request.is_serial) serial.insert(request.request);
+  }
   std::sort(trace.events.begin(), trace.events.end(), [](const auto& one, const auto& other) {
     return std::pair(one.start_ns, one.finish_ns) < std::pair(other.start_ns, other.finish_ns);
   });
   for (const exec::TraceEvent& event : trace.events) {
     CHECK(event.start_ns <= event.finish_ns && event.wait_ns >= 0);
-    CHECK(last_ns[event.queue] <= event.start_ns - event.wait_ns);
-    last_ns[event.queue] = event.finish_ns;
+    // Requests by one thread each may be beside each other.
+    const auto row = serial.contains(event.request) ? -1 - event.request : event.queue;
+    CHECK(last_ns[row] <= event.start_ns - event.wait_ns);
+    last_ns[row] = event.finish_ns;
     if (event.is_done) ++num_done[{event.request, event.queue}];
   }
   const std::vector<exec::Queue>& queues = executor.program().queues;

@@ -28,7 +28,7 @@ class Pair {
     int64_t next = 0;
     while (next < num_requests) {
       const int64_t begin = NowNs();
-      const CoreTurn turn(seat_, next, &core);
+      const CoreTurn turn(seat_, true, next, &core);
       if (NowNs() - begin >= kLongestProgramTurnNs) has_waited_long_.store(true);
       do {
         Request(self, next, num_alone);
@@ -86,14 +86,14 @@ void OneAfterTheOther(Random& random) {
 int64_t EnterNs(CoreSeat* seat) {
   CoreShare core(-1);
   const int64_t begin = NowNs();
-  const CoreTurn turn(seat, 0, &core);
+  const CoreTurn turn(seat, true, 0, &core);
   return NowNs() - begin;
 }
 
 void OneThatDoesNotEndIsPassedBy() {
   CoreSeat hung({0, 1}), rival({1, 2}), next({2, 3}), far({4, 5});
   CoreShare core(-1);
-  const CoreTurn turn(&hung, 0, &core);
+  const CoreTurn turn(&hung, true, 0, &core);
   CHECK(EnterNs(&far) < kLongestProgramTurnNs);
   CHECK(EnterNs(&next) < kLongestProgramTurnNs);
   CHECK(EnterNs(&rival) >= kLongestProgramTurnNs);
@@ -105,7 +105,7 @@ void OneThatIsGoneIsNotWaitedFor() {
   CoreSeat second({0, 1});
   {
     CoreShare core(-1);
-    const CoreTurn turn(first.get(), 0, &core);
+    const CoreTurn turn(first.get(), true, 0, &core);
   }
   first.reset();
   CHECK(EnterNs(&second) < kLongestProgramTurnNs);
@@ -115,7 +115,7 @@ void OneThatIsGoneIsNotWaitedFor() {
 void AWorkerOfARequestThatHasBegunDoesNotWait() {
   CoreSeat seat({0, 1}), rival({0, 1});
   CoreShare core(-1);
-  const CoreTurn turn(&seat, 0, &core);
+  const CoreTurn turn(&seat, true, 0, &core);
   std::thread waits([&] { EnterNs(&rival); });
   std::this_thread::sleep_for(std::chrono::nanoseconds(4 * kProgramTurnNs));
   CHECK(EnterNs(&seat) < kLongestProgramTurnNs / 2);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -69,12 +71,40 @@ def test_a_trace_tells_which_calls_were_serial(file) -> None:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("options", [{"adapt": False}, {"max_in_flight": 2}])
-def test_calls_run_as_planned_where_nothing_may_adapt(file, options) -> None:
+def test_calls_at_once_are_tried_by_one_thread_each(file) -> None:
+    several = [random_inputs(fire_modules(), seed=seed) for seed in range(3)]
+    expected = [stock_outputs(fire_modules(), inputs)[0] for inputs in several]
+    with hp.load(file, max_in_flight=3) as executor:
+        calls = executor.run_many(several[n % 3] for n in range(MOST_CALLS))
+        for n, (output,) in enumerate(calls):
+            np.testing.assert_array_equal(output, expected[n % 3])
+            if executor.call_modes.num_serial > 20:
+                break
+        assert executor.call_modes.num_serial > 20
+
+
+@pytest.mark.costly
+def test_executors_that_are_called_at_once_run_each_call_by_one_thread(file) -> None:
     inputs = random_inputs(fire_modules())
-    with hp.load(file, **options) as executor:
-        for _ in range(2000):
-            executor.run(inputs)
+    (expected,) = stock_outputs(fire_modules(), inputs)
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        executors = [stack.enter_context(hp.load(file)) for _ in range(2)]
+
+        def call(executor: hp.Executor) -> None:
+            for _ in range(300):
+                np.testing.assert_array_equal(executor.run(inputs)[0], expected)
+
+        list(pool.map(call, executors))
+        assert all(executor.call_modes.num_serial > 20 for executor in executors)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("max_in_flight", [1, 2])
+def test_calls_run_as_planned_where_nothing_may_adapt(file, max_in_flight) -> None:
+    inputs = random_inputs(fire_modules())
+    with hp.load(file, adapt=False, max_in_flight=max_in_flight) as executor:
+        for outputs in executor.run_many(inputs for _ in range(1000)):
+            assert outputs
         assert executor.call_modes == (False, 0, 0)
 
 

@@ -28,6 +28,7 @@ SMALLEST = {
     "run --trained": "--only ^smallest$",
     "run --loading": "--only ^smallest$",
     "run --busy": "--only ^smallest$",
+    "run --requests": "--only ^smallest$",
     "run --half": "--only ^smallest$",
     "run --streams": "--only ^smallest$",
     "run --text": "--only ^smallest$",

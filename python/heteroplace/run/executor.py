@@ -48,7 +48,7 @@ _LOG = logging.getLogger("heteroplace")
 
 
 class CallModes(NamedTuple):
-    """How an executor has run its calls, which adapts to other programs on its cores."""
+    """How an executor has run its calls, which adapts to other programs and other calls."""
 
     is_serial: bool
     """Whether one thread does a call alone at present; trials of the other mode do not count."""
@@ -82,10 +82,10 @@ class Executor(SizedProgram):
         Let cores and GPUs wait for each other by words in pinned memory, where system and driver
         allow it; else by events.
     adapt
-        Where other programs use the cores, let one thread do a call alone, as long as that is
-        faster; `call_modes` says how calls were run. Only for plans of several cores without a GPU
-        or routers, and with `max_in_flight` 1. Outputs are the same to the last bit. False: every
-        call runs as planned.
+        Let one thread do a call alone, as long as that is faster: where other programs use the
+        cores, where several calls are at work, or calls of other executors of the process.
+        `call_modes` says how calls were run. Only for plans of several cores without a GPU or
+        routers. Outputs are the same to the last bit. False: every call runs as planned.
     replanned
         Why and how the plan of a file was made again here, to be told; "": it was not.
 

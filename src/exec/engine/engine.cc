@@ -128,60 +128,6 @@ bool Engine::CanEnd() {
   return !is_child_;
 }
 
-void Engine::CheckUsable() {
-  std::unique_lock lock(mutex_);
-  if (num_stuck_.load() != 0) {
-    throw Error(ErrorKind::kExecution, "the executor cannot be used until this ends: " + stuck_);
-  }
-  if (!lost_.empty()) {
-    throw Error(ErrorKind::kExecution,
-                network_ != nullptr
-                    ? "the executor cannot be used any more: " + lost_ + "; start the job again"
-                    : "the executor cannot be used any more, a device is lost: " + lost_ +
-                          "; CUDA takes it back only for a new process: load the model there");
-  }
-  if (!is_child_) return;
-  const auto is_gpu = [](const Queue& queue) { return queue.device.device_type == kDLCUDA; };
-  const std::vector<Queue>& queues = image_.program().queues;
-  const bool has_gpu = std::ranges::any_of(queues, is_gpu);
-  if (was_in_flight_ || has_gpu || network_ != nullptr) {
-    throw Error(ErrorKind::kExecution,
-                std::string("this process was forked from the one that loaded the executor, ") +
-                    (has_gpu               ? "and GPUs do not follow into a child"
-                     : network_ != nullptr ? "and other hosts do not know a child"
-                                           : "while a request was in flight or held by a caller") +
-                    "; load it in the child");
-  }
-  // What stood for the parent's threads cannot be joined here, nor destroyed.
-  static_cast<void>(new std::vector<std::thread>(std::move(threads_)));
-  threads_.clear();
-  for (std::unique_ptr<Worker>& worker : workers_) worker->Revive();
-  is_child_ = false;
-  lock.unlock();
-  Cores().Refresh();
-  try {
-    StartThreads();
-  } catch (...) {
-    lock.lock();
-    is_child_ = was_in_flight_ = true;  // some may run, but never all of them
-    throw;
-  }
-}
-
-void Engine::BeforeFork() {
-  mutex_.lock();
-  slots_.Lock();
-}
-
-void Engine::AfterFork(bool is_child) {
-  if (is_child) {
-    is_child_ = true;
-    was_in_flight_ = was_in_flight_ || slots_.IsInUse() || !IsIdle() || is_measuring_;
-  }
-  slots_.Unlock();
-  mutex_.unlock();
-}
-
 void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<int64_t>* number) {
   CheckUsable();
   const bool may_work = is_waited && limit.deadline_ns == kNever;
@@ -264,6 +210,7 @@ void Engine::BeginRequest(Slot* slot, int64_t number, size_t num_parts) {
   slot->state.store(SlotState::kInFlight, std::memory_order_relaxed);
   last_slot_.store(slot);
   slot->start_ns = NowNs();
+  seat_->BeginRequest();
   BeginTrace(slot);
   if (decisions_ != nullptr) decisions_->Begin(slot);
 }
@@ -316,6 +263,7 @@ void Engine::Finish(Slot* slot) {
   if (slot->mode.has_value() && slot->has_outputs) RecordMode(*slot);
   // Before the slot is handed back: a caller whose requests are over may fork, and must find the
   // engine idle. Its place in the ring is free only after, when somebody has released the slot.
+  seat_->EndRequest();
   (slot->mode == Mode::kSerial ? num_serial_completed_ : num_completed_).fetch_add(1);
   // The caller, who may be gone, frees the slot once it is his again; else nobody comes for it.
   const bool is_abandoned = slot->state.exchange(SlotState::kHeld) == SlotState::kAbandoned;

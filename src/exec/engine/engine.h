@@ -215,8 +215,7 @@ class Engine : private ForkAware {
   void CountServable();
   void RunSerial(SerialLane* lane, const Limit& limit);
   void RecordMode(const Slot& slot);
-  /*! \brief Of requests like the last one. */
-  ModeChooser& LastChooser() { return is_last_alone_ ? alone_chooser_ : beside_chooser_; }
+  int64_t NumCompleted() const { return num_completed_.load() + num_serial_completed_.load(); }
   int64_t NumBegun() const { return num_submitted_.load() + num_serial_.load(); }
   void Wake(const Worker* here = nullptr);
   std::string ReasonOr(const std::string& failure) const;
@@ -268,14 +267,17 @@ class Engine : private ForkAware {
   /*! \brief Guarded by mutex_; null: the program has no routers, which is constant after load. */
   std::unique_ptr<Decisions> decisions_;
   std::shared_ptr<TraceRecorder> trace_;  // guarded by mutex_; null: nothing is recorded
-  /*! \brief Of requests that are alone in flight, and of those beside others; whether the last one
-   * was alone, when one has ended, and its mode. Guarded by mutex_. */
+  /*! \brief Of requests that are alone in flight, and of those beside others. Guarded by mutex_, as
+   * all until free_lanes_. */
   ModeChooser alone_chooser_;
   ModeChooser beside_chooser_;
+  /*! \brief What was chosen last, trials aside; whether the last request was alone; the last end,
+   * and in which mode that request was run. */
+  Mode chosen_ = Mode::kParallel;
   bool is_last_alone_ = true;
   int64_t last_end_ns_ = 0;
   Mode last_mode_ = Mode::kParallel;
-  /*! \brief Serial requests that no thread has begun, and lanes without one. Guarded by mutex_. */
+  /*! \brief Serial requests that no thread has begun, and lanes without one. */
   std::deque<Slot*> waiting_serial_;
   std::vector<SerialLane*> free_lanes_;
   bool is_measuring_ = false;              // guarded by mutex_

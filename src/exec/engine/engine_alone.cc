@@ -78,6 +78,7 @@ bool Engine::Repeat(Slot* slot) {
   }
   if (--found->runs_left == 0) return false;
   is_repeating_.store(found->runs_left > 1, std::memory_order_relaxed);
+  seat_->EndRequest();
   num_completed_.fetch_add(1);
   {
     std::scoped_lock lock(

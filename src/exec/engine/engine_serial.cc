@@ -40,13 +40,24 @@ void Engine::MakeLanes() {
 /*!
  * \brief Chooses how a request is run; the caller holds the lock.
  *
- * A program that takes turns with others of the process is parallel, and its times do not count.
+ * Beside requests of other programs of the process it is serial, if there are enough to keep all
+ * cores at work: as planned, the programs would take turns, and wait for each other. That is not
+ * measured, because a program gains by using more cores what the others lose.
  */
 void Engine::ChooseMode(Slot* slot) {
-  if (lanes_.empty() || seat_->HasActiveRivals()) return;
+  if (lanes_.empty()) return;
   is_last_alone_ = IsIdle();
   slot->num_before = is_last_alone_ ? NumBegun() : -1;
-  slot->mode = is_always_serial_ ? Mode::kSerial : LastChooser().next();
+  const int num_rivals = seat_->NumRivalRequests();
+  const int64_t num_in_flight = 1 + num_rivals + NumBegun() - NumCompleted();
+  if (num_rivals == 0) {
+    slot->chooser = is_last_alone_ ? &alone_chooser_ : &beside_chooser_;
+    slot->mode = slot->chooser->next();
+  } else if (num_in_flight >= static_cast<int64_t>(leaders_.size())) {
+    slot->mode = Mode::kSerial;
+  }
+  if (is_always_serial_) slot->mode = Mode::kSerial;
+  chosen_ = slot->chooser != nullptr ? slot->chooser->chosen() : slot->mode.value_or(chosen_);
 }
 
 /*!
@@ -55,14 +66,14 @@ void Engine::ChooseMode(Slot* slot) {
  * \return the lane that he has; null: a worker does it.
  */
 SerialLane* Engine::LaunchSerial(Slot* slot, bool may_work, std::atomic<int64_t>* number) {
-  const int64_t place = num_serial_.load();
-  number->store(kFirstSerial + place);
-  BeginRequest(slot, kFirstSerial + place, /*num_parts=*/1);
-  num_serial_.store(place + 1);
-  if (may_work && is_last_alone_ && !free_lanes_.empty()) return BeginLane(slot);
-  waiting_serial_.push_back(slot);
+  const bool is_callers = may_work && is_last_alone_ && !free_lanes_.empty();
+  if (!is_callers) waiting_serial_.push_back(slot);  // first: memory may be short
+  const int64_t count = num_serial_.load();
+  number->store(kFirstSerial + count);
+  BeginRequest(slot, kFirstSerial + count, /*num_parts=*/1);
+  num_serial_.store(count + 1);
   CountServable();
-  return nullptr;
+  return is_callers ? BeginLane(slot) : nullptr;
 }
 
 SerialLane* Engine::BeginLane(Slot* slot) {
@@ -101,15 +112,15 @@ void Engine::RunSerial(SerialLane* lane, const Limit& limit) {
   if (HasSerial()) Wake();  // others have come meanwhile, for which there was no lane
 }
 
-/*! \brief A request has ended: its time counts. */
+/*! \brief A request has ended: its time counts, or that since the end of the last one. */
 void Engine::RecordMode(const Slot& slot) {
   const int64_t now_ns = NowNs();
   std::scoped_lock lock(mutex_);
-  if (slot.num_before >= 0) {
-    if (NumBegun() == slot.num_before + 1)
-      alone_chooser_.Record(*slot.mode, now_ns - slot.start_ns);
-  } else if (slot.start_ns <= last_end_ns_ && slot.mode == last_mode_) {
-    beside_chooser_.Record(*slot.mode, now_ns - last_end_ns_);  // it was at work all the time
+  const bool was_alone = slot.num_before >= 0 && NumBegun() == slot.num_before + 1;
+  const bool was_beside =
+      slot.num_before < 0 && slot.start_ns <= last_end_ns_ && slot.mode == last_mode_;
+  if (slot.chooser != nullptr && (was_alone || was_beside)) {
+    slot.chooser->Record(*slot.mode, now_ns - (was_alone ? slot.start_ns : last_end_ns_));
   }
   last_end_ns_ = now_ns;
   last_mode_ = *slot.mode;
@@ -117,7 +128,7 @@ void Engine::RecordMode(const Slot& slot) {
 
 ModeCounts Engine::Modes() {
   std::scoped_lock lock(mutex_);
-  return {LastChooser().chosen(), alone_chooser_.num_changes() + beside_chooser_.num_changes(),
+  return {chosen_, alone_chooser_.num_changes() + beside_chooser_.num_changes(),
           num_serial_.load()};
 }
 

@@ -47,8 +47,7 @@ struct ExecutorSource {
    * if every worker has a core; true: all do.
    */
   std::optional<bool> helping;
-  /*! \brief Which requests one thread does alone, of a program of several cores with one request in
-   * flight at a time; of other programs none. */
+  /*! \brief Which requests one thread does alone, of a program of several cores; of others none. */
   SerialRule serial = SerialRule::kNever;
   /*! \brief Whether kernels of a GPU that follow each other with no wait between are issued as one
    * CUDA graph. */

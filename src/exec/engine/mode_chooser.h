@@ -2,7 +2,8 @@
 //
 // Where another program uses a core, a wait for that core may last some milliseconds, until the
 // system takes it back. One thread alone is faster then, because the system moves it to a free
-// core. Nobody says when other programs come and go, so each way is tried now and then.
+// core. So it is, mostly, where several requests are in flight. Nobody says when other programs
+// come and go, so each way is tried now and then.
 #pragma once
 
 #include <cstdint>

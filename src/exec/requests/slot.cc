@@ -199,6 +199,7 @@ void Slot::Prepare(RequestKind next, std::shared_ptr<Measurement> measured) {
   kind = next;
   measurement = std::move(measured);
   mode.reset();
+  chooser = nullptr;
   interruption = nullptr;  // of a request that nobody has finished: not this one's
 }
 

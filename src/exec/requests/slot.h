@@ -143,6 +143,8 @@ class Slot {
   std::shared_ptr<Measurement> measurement;
   /*! \brief How it is run, where its time counts in the choice of that; none: it does not. */
   std::optional<Mode> mode;
+  /*! \brief What has chosen that; null: nothing. */
+  ModeChooser* chooser = nullptr;
   /*! \brief Requests that had been submitted before it, where it was alone at first; -1: it was
    * not. */
   int64_t num_before = -1;

@@ -62,6 +62,7 @@ void CoreSeat::ForgetAll() {
   for (CoreSeat* seat : AllSeats().members) {
     seat->has_turn_.store(false);
     seat->num_inside_ = seat->num_waiting_ = 0;
+    seat->num_in_flight_.store(0);
   }
 }
 
@@ -75,10 +76,16 @@ bool CoreSeat::HasRivalAtTurn() const {
                              [](const CoreSeat* rival) { return rival->has_turn_.load(); });
 }
 
-bool CoreSeat::HasActiveRivals() const {
-  if (!HasRivals()) return false;
+int CoreSeat::NumRivalRequests() const {
+  if (!HasRivals()) return 0;
+  const int64_t now_ns = NowNs();
   const std::scoped_lock lock(mutex());
-  return HasRivalAtTurn() || HasWaitingRival();
+  int num_requests = 0;
+  for (const CoreSeat* rival : rivals_) {
+    const bool has_just_ended = now_ns - rival->last_end_ns_.load() < kBetweenRequestsNs;
+    num_requests += std::max(rival->num_in_flight_.load(), has_just_ended ? 1 : 0);
+  }
+  return num_requests;
 }
 
 /*! \brief Whether a worker may begin a request at once. */

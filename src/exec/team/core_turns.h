@@ -14,6 +14,9 @@ namespace heteroplace::exec {
 /*! \brief How long a program begins requests while others wait for its cores. */
 inline constexpr int64_t kProgramTurnNs = 5'000'000;
 
+/*! \brief So long after a request its program is expected to have another one. */
+inline constexpr int64_t kBetweenRequestsNs = 1'000'000;
+
 /*! \brief Who has waited so long takes the turn from one that does not end it. */
 inline constexpr int64_t kLongestProgramTurnNs = 500'000'000;
 
@@ -40,8 +43,15 @@ class CoreSeat {
   static std::mutex& mutex();
   /*! \brief Whether other programs have some of its cores. */
   bool HasRivals() const { return num_rivals_.load(std::memory_order_relaxed) != 0; }
-  /*! \brief Whether one of them is at work or waits for its turn. */
-  bool HasActiveRivals() const;
+  /*! \brief A request of the program is submitted, or over. */
+  void BeginRequest() { num_in_flight_.fetch_add(1); }
+  void EndRequest() {
+    last_end_ns_.store(NowNs());
+    num_in_flight_.fetch_sub(1);
+  }
+  /*! \brief Requests of the others in flight. A program that has ended one just now counts as if it
+   * had the next. */
+  int NumRivalRequests() const;
 
  private:
   friend class CoreTurn;
@@ -62,6 +72,8 @@ class CoreSeat {
   /*! \brief Programs with some of its cores; and how many, for who does not hold the mutex. */
   std::vector<CoreSeat*> rivals_;
   std::atomic<int> num_rivals_{0};
+  std::atomic<int> num_in_flight_{0};
+  std::atomic<int64_t> last_end_ns_{0};
   // Written with the mutex: whether it has the turn, how many it has had, and the last request that
   // a worker has begun.
   std::atomic<bool> has_turn_{false};
@@ -77,15 +89,21 @@ class CoreSeat {
 /*! \brief The part of a worker in turns of its program: from one request to the end of the last. */
 class CoreTurn {
  public:
-  /*! \brief Waits for the turn. \param seat null: of a worker without a core. */
-  CoreTurn(CoreSeat* seat, int64_t request, CoreShare* core)
-      : seat_(seat), is_inside_(seat != nullptr && seat->Enter(request, core)) {}
+  /*!
+   * \brief Waits for the turn.
+   * \param seat null: of a worker without a core.
+   * \param needs_turn whether a request comes that waits for other workers.
+   */
+  CoreTurn(CoreSeat* seat, bool needs_turn, int64_t request, CoreShare* core)
+      : seat_(seat), is_inside_(seat != nullptr && needs_turn && seat->Enter(request, core)) {}
   ~CoreTurn() {
     if (is_inside_) seat_->Leave();
   }
   CoreTurn(const CoreTurn&) = delete;
   CoreTurn& operator=(const CoreTurn&) = delete;
 
+  /*! \brief Whether it has waited, and keeps others waiting. */
+  bool is_inside() const { return is_inside_; }
   /*! \brief Whether the worker may begin another request in the same turn. */
   bool MayGoOn(int64_t request) const { return is_inside_ && seat_->MayGoOn(request); }
   /*! \brief The same beside requests that it has begun; with no rivals there are no turns. */
@@ -95,7 +113,7 @@ class CoreTurn {
 
  private:
   CoreSeat* seat_;
-  bool is_inside_;  // there were rivals
+  bool is_inside_;  // there were rivals, and it needs the turn
 };
 
 }  // namespace heteroplace::exec

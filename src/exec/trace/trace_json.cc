@@ -16,9 +16,11 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief Processes of the trace: rows of queues, and the requests. */
+/*! \brief Processes of the trace: rows of queues, the requests, and rows of the slots of those that
+ * one thread does. */
 constexpr int kQueues = 1;
 constexpr int kRequests = 2;
+constexpr int kSerial = 3;
 
 /*! \brief Shorter waits are not drawn: what a wait takes that was over before it began. */
 constexpr int64_t kMinWaitNs = 100;
@@ -107,7 +109,11 @@ class TraceWriter {
       : program_(program),
         trace_(trace),
         step_names_(step_names.empty() ? program.step_names : step_names),
-        arrows_(ArrowsTo(program)) {}
+        arrows_(ArrowsTo(program)) {
+    for (const TraceRequest& request : trace.requests) {
+      if (request.is_serial) serial_.insert(request.request);
+    }
+  }
 
   std::string Json() {
     text_ = "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"dropped_requests\": " +
@@ -163,6 +169,7 @@ class TraceWriter {
       }
     }
     Name("process_name", kRequests, 0, "requests");
+    if (!serial_.empty()) Name("process_name", kSerial, 0, "requests by one thread, by slot");
   }
 
   std::string NameOf(const Instruction& at) const {
@@ -177,9 +184,19 @@ class TraceWriter {
     return program_.KernelName(at.kernel);
   }
 
-  /*! \brief Of whoever did it. */
-  static int RowOf(const TraceEvent& event) {
-    return (event.core < 0 ? event.queue : event.core) + 1;
+  bool IsSerial(const TraceEvent& event) const { return serial_.contains(event.request); }
+
+  /*! \brief Process and row of whoever did it. */
+  std::pair<int, int> RowOf(const TraceEvent& event) const {
+    if (IsSerial(event)) return {kSerial, event.slot + 1};
+    return {kQueues, (event.core < 0 ? event.queue : event.core) + 1};
+  }
+
+  /*! \brief Begins an event in the row of another one. */
+  void EventBeside(const TraceEvent& other, std::string_view phase, std::string_view name,
+                   int64_t ns) {
+    const auto [process, row] = RowOf(other);
+    Event(phase, process, row, name, ns);
   }
 
   void WaitSlice(const TraceEvent& event) {
@@ -201,7 +218,7 @@ class TraceWriter {
     const char* kinds[] = {"run", "join", "copy", "send", "recv", "run", "copy", "group"};
     std::string name = event.is_done ? "" : "given up: ";
     name += NameOf(at);
-    Event("X", kQueues, RowOf(event), name, event.start_ns);
+    EventBeside(event, "X", name, event.start_ns);
     text_ += ", \"cat\": \"" +
              std::string(event.is_done ? kinds[static_cast<size_t>(at.opcode)] : "failed") +
              "\", \"dur\": " + Microseconds(event.finish_ns - event.start_ns) +
@@ -234,16 +251,15 @@ class TraceWriter {
 
   void Arrows(const TraceEvent& event) {
     const auto sources = arrows_.find({event.queue, event.instruction});
-    if (sources == arrows_.end()) return;
+    if (sources == arrows_.end() || IsSerial(event)) return;
     for (const Place& source : sources->second) {
       const TraceEvent* before = Find(event.request, source);
       if (before == nullptr) continue;
       const std::string id = ", \"cat\": \"data\", \"id\": " + std::to_string(num_arrows_++);
       // Viewers tie an arrow to the slice around its time, so it leaves just before the end.
-      Event("s", kQueues, RowOf(*before), "data",
-            std::max(before->start_ns, before->finish_ns - 1));
+      EventBeside(*before, "s", "data", std::max(before->start_ns, before->finish_ns - 1));
       text_ += id + "}";
-      Event("f", kQueues, RowOf(event), "data", event.start_ns);
+      EventBeside(event, "f", "data", event.start_ns);
       text_ += id + ", \"bp\": \"e\"}";
     }
   }
@@ -283,6 +299,7 @@ class TraceWriter {
   const Trace& trace_;
   const std::vector<std::string>& step_names_;
   const std::map<Place, std::set<Place>> arrows_;
+  std::set<int64_t> serial_;
   int64_t num_arrows_ = 0;
   bool is_first_ = true;
   std::string text_;

@@ -181,7 +181,8 @@ void TraceRecorder::CollectPart(size_t queue, size_t place, const TraceClock::To
     event.start_ns = ns(span.start);
     event.finish_ns = ns(span.finish);
     event.core = CoreOf(queue, place, i);
-    const bool has_waits = !info.instructions[i].waits.empty();
+    // One thread that does all waits for nobody.
+    const bool has_waits = !info.instructions[i].waits.empty() && !requests_[place].is_serial;
     event.wait_ns = has_waits ? std::max<int64_t>(0, event.start_ns - last_ns) : 0;
     if (event.core < 0) last_ns = event.finish_ns;  // others are done within their group
     trace->events.push_back(event);

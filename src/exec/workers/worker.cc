@@ -55,7 +55,8 @@ void Worker::Work() {
     for (Worker* member : members_) member->core_ = &core;
     const auto has_more = [&] { return HasNext() || MayServe(); };
     if (!has_more()) continue;
-    const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, NextRequest(), &core);
+    const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, HasNext(), NextRequest(),
+                           &core);
     do {
       if (num_contexts_ > 1) {
         DoContexts(of_core);

@@ -105,13 +105,12 @@ class Worker {
   /*! \brief Its own thread does the next requests. */
   void TakeBack();
 
-  // Of a lane, whose thread does all of a request: see worker_serial.cc.
-
+  // Of a lane: see worker_serial.cc.
   void BeginSerial(Slot* slot);
   /*! \brief Does the next instruction; false if it failed. */
   bool StepSerial();
   void EndSerial();
-  /*! \brief The calling thread does the request of the lane, of which this is the first worker. */
+  /*! \brief The calling thread does the request of its lane. */
   void RunLaneHere(SerialLane* lane, const Limit& limit);
 
   // Of a queue of messages, which has no thread: of the network that moves them.
@@ -137,8 +136,7 @@ class Worker {
     for (const std::unique_ptr<Stream>& side : sides_) bytes += side->workspace_bytes();
     return bytes;
   }
-  /*! \brief Whether a request is one of its own, of which it has not finished its part. Any thread.
-   */
+  /*! \brief Whether it has not finished its part of a request of its own. Any thread. */
   bool IsAt(int64_t request) const {
     if (is_of_lane_ || request >= kFirstSerial) return lane_request_.load() == request;
     return request % num_contexts_ == context_ && num_finished_.load() <= request / num_contexts_;

@@ -21,7 +21,7 @@ namespace heteroplace::exec {
 /*! \brief Does requests until all that it has begun are over. */
 void Worker::DoContexts(const CoreTurn& of_core) {
   is_draining_ = false;
-  for (bool has_begun = false;;) {
+  for (bool has_begun = !of_core.is_inside();;) {
     BeginContexts(of_core, &has_begun);
     if (active_.empty() && lane_ == nullptr) return;
     if (AdvanceOne()) continue;
@@ -53,7 +53,8 @@ bool Worker::MayBegin(const CoreTurn& of_core, bool* has_begun) {
 /*! \brief Begins the requests that have come, in their order, as far as there are contexts, and one
  * that is serial. */
 void Worker::BeginContexts(const CoreTurn& of_core, bool* has_begun) {
-  if (lane_ == nullptr && !is_draining_ && MayServe() && MayBegin(of_core, has_begun)) {
+  if (lane_ == nullptr && !is_draining_ && MayServe() &&
+      (!of_core.is_inside() || MayBegin(of_core, has_begun))) {
     workspace_.Clear();
     lane_ = engine_->TakeSerial();
   }

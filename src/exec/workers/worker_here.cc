@@ -36,7 +36,8 @@ void Worker::WorkHere(int64_t number, const Limit& limit) {
   SetWorkspacePool(&image_->abi(), &workspace_);
   HookTurn hook(limit);
   while (next_ <= number) {
-    const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, next_, &core);
+    const CoreTurn of_core(queue_.core >= 0 ? engine_->seat() : nullptr, /*needs_turn=*/true, next_,
+                           &core);
     do {
       if (next_ == number) hook_ = &hook;  // those of others are not interrupted by this caller
       Do();

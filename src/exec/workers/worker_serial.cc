@@ -33,8 +33,7 @@ void Worker::EndSerial() {
 }
 
 void Worker::RunLaneHere(SerialLane* lane, const Limit& limit) {
-  CoreShare core(-1);
-  const CoreTurn of_core(engine_->seat(), engine_->num_submitted(), &core);
+  const CoreShare core(-1);
   SetWorkspacePool(&image_->abi(), &workspace_);
   HookTurn hook(limit);
   Slot* slot = lane->slot();

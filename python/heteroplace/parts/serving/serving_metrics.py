@@ -48,7 +48,7 @@ class ServingMetrics:
 
         self._serial = Gauge(
             "heteroplace_runs_serial",
-            "Runs that one core did alone so far, as other programs use the others.",
+            "Runs that one thread did alone so far, which was faster.",
             ("model",),
             registry=self._registry,
         )
