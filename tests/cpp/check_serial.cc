@@ -64,6 +64,19 @@ void TheFasterModeIsChosen() {
   }
 }
 
+/*! \brief A machine that is faster for a while, and slower again, changes nothing. */
+void PhasesOfTheMachineChangeNothing() {
+  for (const double phase_ms : {30.0, 70.0, 210.0, 900.0}) {
+    ModeChooser chooser(Mode::kSerial);
+    for (int phase = 0; phase < 200; ++phase) {
+      const double scale = phase % 2 == 0 ? 1.0 : 1.5;
+      Feed(&chooser, 1.2 * scale, scale, phase_ms);
+    }
+    CHECK(chooser.chosen() == Mode::kSerial);
+    CHECK(chooser.num_changes() <= 2);  // by windows across two phases
+  }
+}
+
 /*! \brief A plan that is slow when it is first run is left as soon. */
 void ABusyStartIsNoticed() {
   ModeChooser chooser;
@@ -331,6 +344,7 @@ int main(int count, char** arguments) {
   library_path = arguments[2];
   TheFasterModeIsChosen();
   ABusyStartIsNoticed();
+  PhasesOfTheMachineChangeNothing();
   if (Cores().size() < 2) return 0;
   OneThreadDoesARequest();
   NobodyDoesAllUnlessAsked();

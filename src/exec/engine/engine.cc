@@ -59,7 +59,9 @@ Engine::Engine(const ExecutorSource& source)
                if (network_ != nullptr) network_->MakeMessages(slot);
              }),
       is_always_serial_(source.serial == SerialRule::kAlways),
-      ring_(static_cast<size_t>(source.max_in_flight)) {
+      ring_(static_cast<size_t>(source.max_in_flight)),
+      beside_chooser_(num_lanes_ == NumCores(image_.program()) ? Mode::kSerial : Mode::kParallel,
+                      ModeChooser::kLongWindowNs) {
   Cores().Refresh();
   if (!image_.program().routers.empty()) {
     decisions_ = std::make_unique<Decisions>(&image_.program());
@@ -240,6 +242,7 @@ void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept 
   // No AbortFor: it may end just now, and well. Who meets the failure at work ends the job.
   if (network_ != nullptr) network_->Advance();
   WakeAll();
+  LeaveSerial(slot);
 }
 
 void Engine::WakeAll() noexcept {
@@ -325,6 +328,7 @@ void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
   const auto end = [&](std::string_view why, FailureCause cause) {
     if (slot->measurement != nullptr) slot->measurement->is_cancelled.store(true);
     Fail(slot, why, cause);
+    LeaveSerial(slot);
     // Without the hook: it has just thrown, or has had its turn.
     if (Await(slot, Limit{}.Within(kGraceNs))) return;
     *is_abandoned = true;

@@ -41,6 +41,9 @@ struct StepReached {
   int64_t step = -1;
 };
 
+/*! \brief Cores that a program uses. */
+size_t NumCores(const Program& program);
+
 /*! \brief Requests that may be serial at once; 0: none may be. */
 size_t NumLanes(const Image& image, const ExecutorSource& source);
 
@@ -213,6 +216,8 @@ class Engine : private ForkAware {
   SerialLane* LaunchSerial(Slot* slot, bool may_work, std::atomic<int64_t>* number);
   SerialLane* BeginLane(Slot* slot);
   void CountServable();
+  bool SlotsHaveLanes() const { return slots_.max_slots() <= static_cast<int>(num_lanes_); }
+  void LeaveSerial(Slot* slot) noexcept;
   void RunSerial(SerialLane* lane, const Limit& limit);
   void RecordMode(const Slot& slot);
   int64_t NumCompleted() const { return num_completed_.load() + num_serial_completed_.load(); }
@@ -270,11 +275,11 @@ class Engine : private ForkAware {
   /*! \brief Of requests that are alone in flight, and of those beside others. Guarded by mutex_, as
    * all until free_lanes_. */
   ModeChooser alone_chooser_;
-  ModeChooser beside_chooser_;
-  /*! \brief What was chosen last, trials aside; whether the last request was alone; the last end,
+  ModeChooser beside_chooser_;  // serial at first, if there may be one for each core
+  /*! \brief What was chosen last, trials aside; whether the last request to end was alone; its end,
    * and in which mode that request was run. */
   Mode chosen_ = Mode::kParallel;
-  bool is_last_alone_ = true;
+  bool was_last_alone_ = true;
   int64_t last_end_ns_ = 0;
   Mode last_mode_ = Mode::kParallel;
   /*! \brief Serial requests that no thread has begun, and lanes without one. */
@@ -296,7 +301,7 @@ class Engine : private ForkAware {
   alignas(kCacheLineBytes) std::atomic<int64_t> num_submitted_{0};
   Bell submitted_bell_;
   alignas(kCacheLineBytes) std::atomic<int64_t> num_completed_{0};
-  /*! \brief Serial requests: all, those that have ended, and those that a thread could begin now.
+  /*! \brief Serial requests: all, those that have ended, and those that a worker could begin now.
    */
   alignas(kCacheLineBytes) std::atomic<int64_t> num_serial_{0};
   std::atomic<int64_t> num_serial_completed_{0};

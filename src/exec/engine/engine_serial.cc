@@ -11,6 +11,11 @@
 
 namespace heteroplace::exec {
 
+size_t NumCores(const Program& program) {
+  const auto is_core = [](const Queue& queue) { return queue.kind == QueueKind::kCpu; };
+  return static_cast<size_t>(std::ranges::count_if(program.queues, is_core));
+}
+
 size_t NumLanes(const Image& image, const ExecutorSource& source) {
   const Program& program = image.program();
   // The decisions of routers are kept by the workers that make them. Kernels in memory have the
@@ -20,9 +25,7 @@ size_t NumLanes(const Image& image, const ExecutorSource& source) {
       std::ranges::none_of(program.queues,
                            [](const Queue& q) { return q.IsAsync() || q.HasMessages(); });
   if (source.serial == SerialRule::kNever || !may_be) return 0;
-  const auto num_cores = std::ranges::count_if(
-      program.queues, [](const Queue& q) { return q.kind == QueueKind::kCpu; });
-  return static_cast<size_t>(std::min<int64_t>(num_cores, source.max_in_flight));
+  return std::min(NumCores(program), static_cast<size_t>(source.max_in_flight));
 }
 
 void Engine::MakeLanes() {
@@ -46,14 +49,16 @@ void Engine::MakeLanes() {
  */
 void Engine::ChooseMode(Slot* slot) {
   if (lanes_.empty()) return;
-  is_last_alone_ = IsIdle();
-  slot->num_before = is_last_alone_ ? NumBegun() : -1;
+  // Callers that take turns leave it idle for moments: the next one is not alone for that.
+  const bool is_idle = IsIdle();
+  const bool is_alone = is_idle && (was_last_alone_ || NowNs() - last_end_ns_ > kBetweenRequestsNs);
+  slot->num_before = is_idle ? NumBegun() : -1;
   const int num_rivals = seat_->NumRivalRequests();
   const int64_t num_in_flight = 1 + num_rivals + NumBegun() - NumCompleted();
   if (num_rivals == 0) {
-    slot->chooser = is_last_alone_ ? &alone_chooser_ : &beside_chooser_;
+    slot->chooser = is_alone ? &alone_chooser_ : &beside_chooser_;
     slot->mode = slot->chooser->next();
-  } else if (num_in_flight >= static_cast<int64_t>(leaders_.size())) {
+  } else if (num_in_flight >= static_cast<int64_t>(NumCores(image_.program()))) {
     slot->mode = Mode::kSerial;
   }
   if (is_always_serial_) slot->mode = Mode::kSerial;
@@ -62,11 +67,14 @@ void Engine::ChooseMode(Slot* slot) {
 
 /*!
  * \brief Submits a serial request; the caller holds the lock.
- * \param may_work whether the caller may do the work, which he does if nobody else is at work.
+ *
+ * With a lane for each request in flight, callers do the work themselves, and nobody is woken. Else
+ * they would be in each other's way: of more threads than cores some wait, with a lane or without.
+ * \param may_work whether the caller may do the work.
  * \return the lane that he has; null: a worker does it.
  */
 SerialLane* Engine::LaunchSerial(Slot* slot, bool may_work, std::atomic<int64_t>* number) {
-  const bool is_callers = may_work && is_last_alone_ && !free_lanes_.empty();
+  const bool is_callers = may_work && !free_lanes_.empty() && (IsIdle() || SlotsHaveLanes());
   if (!is_callers) waiting_serial_.push_back(slot);  // first: memory may be short
   const int64_t count = num_serial_.load();
   number->store(kFirstSerial + count);
@@ -83,7 +91,7 @@ SerialLane* Engine::BeginLane(Slot* slot) {
   return lane;
 }
 
-/*! \brief How many requests a thread could begin now; the caller holds the lock. */
+/*! \brief How many requests a worker could begin now; the caller holds the lock. */
 void Engine::CountServable() {
   num_servable_.store(std::min(waiting_serial_.size(), free_lanes_.size()));
 }
@@ -106,21 +114,33 @@ void Engine::FinishSerial(SerialLane* lane, Slot* slot) {
   Finish(slot);
 }
 
+/*! \brief A request has failed: if it waits for a lane, it is over. */
+void Engine::LeaveSerial(Slot* slot) noexcept {
+  {
+    std::scoped_lock lock(mutex_);
+    if (std::erase(waiting_serial_, slot) == 0) return;
+    CountServable();
+  }
+  Finish(slot);
+}
+
 /*! \brief The caller does a request that is in a lane. */
 void Engine::RunSerial(SerialLane* lane, const Limit& limit) {
   lane->first()->RunLaneHere(lane, limit);
-  if (HasSerial()) Wake();  // others have come meanwhile, for which there was no lane
+  if (HasSerial()) Wake();  // a lane is free for a worker
 }
 
 /*! \brief A request has ended: its time counts, or that since the end of the last one. */
 void Engine::RecordMode(const Slot& slot) {
   const int64_t now_ns = NowNs();
   std::scoped_lock lock(mutex_);
-  const bool was_alone = slot.num_before >= 0 && NumBegun() == slot.num_before + 1;
+  was_last_alone_ = slot.num_before >= 0 && NumBegun() == slot.num_before + 1;
   const bool was_beside =
-      slot.num_before < 0 && slot.start_ns <= last_end_ns_ && slot.mode == last_mode_;
-  if (slot.chooser != nullptr && (was_alone || was_beside)) {
-    slot.chooser->Record(*slot.mode, now_ns - (was_alone ? slot.start_ns : last_end_ns_));
+      !was_last_alone_ && slot.start_ns <= last_end_ns_ && slot.mode == last_mode_;
+  if (slot.chooser == &alone_chooser_ && was_last_alone_) {
+    alone_chooser_.Record(*slot.mode, now_ns - slot.start_ns);
+  } else if (slot.chooser == &beside_chooser_ && was_beside) {
+    beside_chooser_.Record(*slot.mode, now_ns - last_end_ns_);
   }
   last_end_ns_ = now_ns;
   last_mode_ = *slot.mode;

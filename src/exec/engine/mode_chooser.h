@@ -24,15 +24,18 @@ enum class SerialRule : uint8_t { kNever, kWhereFaster, kAlways };
 /*!
  * \brief Chooses the mode of the next request by the mean times of both. Not thread-safe.
  *
- * Times are taken in windows of `kWindowNs`. The other mode is tried for one window if its best
- * window so far beats the present ones by `kMinGain`, and chosen if it does so again. A plan that
+ * Times are taken in windows of equal length. The other mode is tried for one window if its best
+ * window so far beats the present ones by `kMinGain`. It is chosen if it beats both the windows
+ * before the trial and the one after, as the machine itself may be faster for a while. A plan that
  * runs as fast as ever thus has one trial, at the start. A trial that loses is followed by a pause:
  * its loss is `kTrialShare` of the time, unless that pause would exceed `kMaxPatienceNs`.
  */
 class ModeChooser {
  public:
-  /*! \brief Time of requests in a mean: several turns of the system's scheduler. */
+  /*! \brief Time of requests in a mean: several turns of the system's scheduler. Longer for those
+   * beside others, which end in groups. */
   static constexpr int64_t kWindowNs = 20'000'000;
+  static constexpr int64_t kLongWindowNs = 100'000'000;
   /*! \brief Time of requests between two trials, at least and at most. */
   static constexpr int64_t kMinPatienceNs = 40'000'000;
   static constexpr int64_t kMaxPatienceNs = 2'000'000'000;
@@ -41,8 +44,12 @@ class ModeChooser {
   /*! \brief Part of a mode's time that the other one must gain. */
   static constexpr double kMinGain = 0.05;
 
+  /*! \param first mode, until the other one is faster. */
+  explicit ModeChooser(Mode first = Mode::kParallel, int64_t window_ns = kWindowNs)
+      : window_ns_(window_ns), mode_(first) {}
+
   /*! \brief The mode of the next request. */
-  Mode next() const { return is_trial_ ? Other(mode_) : mode_; }
+  Mode next() const { return phase_ == Phase::kTrial ? Other(mode_) : mode_; }
   /*! \brief The one that was chosen last; trials are of the other one. */
   Mode chosen() const { return mode_; }
   /*! \brief How often the choice has changed. */
@@ -53,10 +60,18 @@ class ModeChooser {
  private:
   static Mode Other(Mode mode) { return mode == Mode::kParallel ? Mode::kSerial : Mode::kParallel; }
   double& BestOf(Mode mode) { return best_ns_[static_cast<int>(mode)]; }
-  void EndTrial(double mean_ns, int64_t num_requests);
+  static bool IsFaster(double one_ns, double other_ns) {
+    return one_ns < (1 - kMinGain) * other_ns;
+  }
+  void SetPatience(double lost_ns);
+  void Change();
 
-  Mode mode_ = Mode::kParallel;
-  bool is_trial_ = false;
+  const int64_t window_ns_;
+  Mode mode_;
+  /*! \brief Whether the other mode is tried, or was, and the chosen one is looked at once more. */
+  enum class Phase : uint8_t { kSteady, kTrial, kCheck };
+  Phase phase_ = Phase::kSteady;
+  double trial_ns_ = 0;  // mean of the last trial
   /*! \brief Best mean of each mode; 0: it was never tried, and may be the faster one. */
   double best_ns_[2] = {0, 0};
   /*! \brief Of the chosen mode, over the last windows; 0: there is none. */

@@ -145,8 +145,7 @@ class Slot {
   std::optional<Mode> mode;
   /*! \brief What has chosen that; null: nothing. */
   ModeChooser* chooser = nullptr;
-  /*! \brief Requests that had been submitted before it, where it was alone at first; -1: it was
-   * not. */
+  /*! \brief Requests that had been submitted before it, if all of those were over; else -1. */
   int64_t num_before = -1;
   /*! \brief NowNs when it was submitted. */
   int64_t start_ns = 0;

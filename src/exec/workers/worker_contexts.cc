@@ -57,10 +57,12 @@ void Worker::BeginContexts(const CoreTurn& of_core, bool* has_begun) {
       (!of_core.is_inside() || MayBegin(of_core, has_begun))) {
     workspace_.Clear();
     lane_ = engine_->TakeSerial();
+    if (active_.empty()) KeepToCore(false);
   }
   while (Worker* context = NextContext()) {
     if (!MayBegin(of_core, has_begun)) return;
     ++taken_;
+    KeepToCore(true);
     context->Begin(context->NextSlot());
     if (context->slot_->kind != RequestKind::kRun) {
       context->is_waiting_.store(false, std::memory_order_relaxed);
