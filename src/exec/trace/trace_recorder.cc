@@ -192,8 +192,9 @@ void TraceRecorder::CollectPart(size_t queue, size_t place, const TraceClock::To
   event.core = -1;
   event.is_done = false;
   event.wait_ns = 0;
-  event.start_ns = last_ns;
   event.finish_ns = ns(part.given_up);
+  // One thread has done other queues' instructions since then.
+  event.start_ns = requests_[place].is_serial ? event.finish_ns : last_ns;
   trace->events.push_back(event);
 }
 
