@@ -308,6 +308,41 @@ void RequestsAreServedBesideEachOther() {
   CHECK_EQ(trace.events.size(), size_t{3 * 4});
 }
 
+/*!
+ * \brief Two programs: called at once, each call is serial; called in turn, as planned.
+ *
+ * As planned a call takes 2 ms, and serial 4.
+ */
+void RivalsAreSerial() {
+  constexpr int kCalls = 100;
+  for (const bool is_at_once : {true, false}) {
+    exec::ExecutorSource source = Source(exec::SerialRule::kWhereFaster);
+    const std::string wait = "0,2 0:1";  // of the second core, for the first one
+    source.program_text.replace(source.program_text.find(wait), wait.size(), "0,2 -");
+    exec::Executor one(source);
+    exec::Executor other(source);
+    SetX(one, 2);
+    SetX(other, 2);
+    const auto call = [](exec::Executor* executor) {
+      for (int run = 0; run < kCalls; ++run) executor->Run();
+    };
+    if (is_at_once) {
+      std::thread beside(call, &other);
+      call(&one);
+      beside.join();
+    } else {
+      for (int run = 0; run < kCalls; ++run) {
+        one.Run();
+        other.Run();
+      }
+    }
+    // All but those at the start and the end; trials.
+    const int64_t num_serial = one.Modes().num_serial + other.Modes().num_serial;
+    if (is_at_once) CHECK(num_serial > kCalls);
+    if (!is_at_once) CHECK(num_serial < kCalls);
+  }
+}
+
 /*! \brief One that waits for a thread ends when it is cancelled, and those before it go on. */
 void WaitingRequestsAreCancelled() {
   exec::ExecutorSource source = Source(exec::SerialRule::kAlways, 10);
@@ -353,6 +388,7 @@ int main(int count, char** arguments) {
   ALimitHolds();
   ARecordingSaysSo();
   RequestsAreServedBesideEachOther();
+  RivalsAreSerial();
   WaitingRequestsAreCancelled();
   ForSeeds("callers", 24, ManyCallersAreServed);
   return 0;

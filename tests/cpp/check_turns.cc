@@ -123,6 +123,22 @@ void AWorkerOfARequestThatHasBegunDoesNotWait() {
   waits.join();
 }
 
+/*! \brief One that has just ended a request may count as if it had the next, for a millisecond. */
+void RequestsOfRivalsAreCounted() {
+  CoreSeat seat({0, 1}), rival({1, 2}), stranger({3, 4});
+  CHECK_EQ(seat.NumRivalRequests(true), 0);
+  rival.BeginRequest();
+  rival.BeginRequest();
+  stranger.BeginRequest();
+  CHECK_EQ(seat.NumRivalRequests(false), 2);
+  CHECK_EQ(rival.NumRivalRequests(true), 0);
+  rival.EndRequest();
+  rival.EndRequest();
+  CHECK_EQ(seat.NumRivalRequests(false), 0);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(2 * kBetweenRequestsNs));
+  CHECK_EQ(seat.NumRivalRequests(true), 0);
+}
+
 }  // namespace
 
 int main() {
@@ -130,5 +146,6 @@ int main() {
   OneThatDoesNotEndIsPassedBy();
   OneThatIsGoneIsNotWaitedFor();
   AWorkerOfARequestThatHasBegunDoesNotWait();
+  RequestsOfRivalsAreCounted();
   return 0;
 }

@@ -276,10 +276,11 @@ class Engine : private ForkAware {
    * all until free_lanes_. */
   ModeChooser alone_chooser_;
   ModeChooser beside_chooser_;  // serial at first, if there may be one for each core
-  /*! \brief What was chosen last, trials aside; whether the last request to end was alone; its end,
-   * and in which mode that request was run. */
+  /*! \brief What was chosen last, trials aside; whether the last request to end was alone, and
+   * whether it was beside other programs; its end, and in which mode that request was run. */
   Mode chosen_ = Mode::kParallel;
   bool was_last_alone_ = true;
+  bool had_rivals_ = false;
   int64_t last_end_ns_ = 0;
   Mode last_mode_ = Mode::kParallel;
   /*! \brief Serial requests that no thread has begun, and lanes without one. */

@@ -53,7 +53,8 @@ void Engine::ChooseMode(Slot* slot) {
   const bool is_idle = IsIdle();
   const bool is_alone = is_idle && (was_last_alone_ || NowNs() - last_end_ns_ > kBetweenRequestsNs);
   slot->num_before = is_idle ? NumBegun() : -1;
-  const int num_rivals = seat_->NumRivalRequests();
+  // A caller of several programs, one after the other, is no rival of himself.
+  const int num_rivals = seat_->NumRivalRequests(/*has_pauses=*/had_rivals_);
   const int64_t num_in_flight = 1 + num_rivals + NumBegun() - NumCompleted();
   if (num_rivals == 0) {
     slot->chooser = is_alone ? &alone_chooser_ : &beside_chooser_;
@@ -134,6 +135,7 @@ void Engine::RunSerial(SerialLane* lane, const Limit& limit) {
 void Engine::RecordMode(const Slot& slot) {
   const int64_t now_ns = NowNs();
   std::scoped_lock lock(mutex_);
+  had_rivals_ = slot.chooser == nullptr || seat_->NumRivalRequests(/*has_pauses=*/false) > 0;
   was_last_alone_ = slot.num_before >= 0 && NumBegun() == slot.num_before + 1;
   const bool was_beside =
       !was_last_alone_ && slot.start_ns <= last_end_ns_ && slot.mode == last_mode_;

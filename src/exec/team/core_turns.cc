@@ -76,13 +76,14 @@ bool CoreSeat::HasRivalAtTurn() const {
                              [](const CoreSeat* rival) { return rival->has_turn_.load(); });
 }
 
-int CoreSeat::NumRivalRequests() const {
+int CoreSeat::NumRivalRequests(bool has_pauses) const {
   if (!HasRivals()) return 0;
   const int64_t now_ns = NowNs();
   const std::scoped_lock lock(mutex());
   int num_requests = 0;
   for (const CoreSeat* rival : rivals_) {
-    const bool has_just_ended = now_ns - rival->last_end_ns_.load() < kBetweenRequestsNs;
+    const bool has_just_ended =
+        has_pauses && now_ns - rival->last_end_ns_.load() < kBetweenRequestsNs;
     num_requests += std::max(rival->num_in_flight_.load(), has_just_ended ? 1 : 0);
   }
   return num_requests;

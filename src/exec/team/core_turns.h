@@ -49,9 +49,11 @@ class CoreSeat {
     last_end_ns_.store(NowNs());
     num_in_flight_.fetch_sub(1);
   }
-  /*! \brief Requests of the others in flight. A program that has ended one just now counts as if it
-   * had the next. */
-  int NumRivalRequests() const;
+  /*!
+   * \brief Requests of the others in flight.
+   * \param has_pauses whether a program that has ended one just now counts as if it had the next.
+   */
+  int NumRivalRequests(bool has_pauses) const;
 
  private:
   friend class CoreTurn;
