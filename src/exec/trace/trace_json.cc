@@ -111,7 +111,9 @@ class TraceWriter {
         step_names_(step_names.empty() ? program.step_names : step_names),
         arrows_(ArrowsTo(program)) {
     for (const TraceRequest& request : trace.requests) {
-      if (request.is_serial) serial_.insert(request.request);
+      if (!request.is_serial) continue;
+      serial_.insert(request.request);
+      serial_slots_.insert(request.slot);
     }
   }
 
@@ -169,7 +171,10 @@ class TraceWriter {
       }
     }
     Name("process_name", kRequests, 0, "requests");
-    if (!serial_.empty()) Name("process_name", kSerial, 0, "requests by one thread, by slot");
+    if (!serial_.empty()) Name("process_name", kSerial, 0, "requests by one thread");
+    for (const int slot : serial_slots_) {
+      Name("thread_name", kSerial, slot + 1, "slot " + std::to_string(slot));
+    }
   }
 
   std::string NameOf(const Instruction& at) const {
@@ -299,7 +304,9 @@ class TraceWriter {
   const Trace& trace_;
   const std::vector<std::string>& step_names_;
   const std::map<Place, std::set<Place>> arrows_;
+  /*! \brief Requests that one thread has done, and their slots. */
   std::set<int64_t> serial_;
+  std::set<int> serial_slots_;
   int64_t num_arrows_ = 0;
   bool is_first_ = true;
   std::string text_;
