@@ -223,8 +223,8 @@ cuda_words
     Let cores and GPUs wait for each other by words in pinned memory, where system and driver
     allow it; else by events.
 adapt
-    Whether one thread does a request alone while that is faster, as other programs use the
-    cores: that of a caller who waits without a limit, or a worker's. Only with one in flight.
+    Whether one thread does a request alone while that is faster: if other programs use the
+    cores, or several requests are in flight.
 transport
     Messages between the hosts, of this executor alone: it runs the host of that rank.
 

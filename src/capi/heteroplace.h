@@ -106,9 +106,9 @@ typedef struct heteroplace_load_options {
    * calls then fail of; `is_first` is 1 on the rank that is to show it. NULL: nobody is called. */
   void (*tell)(void* context, const char* text, int32_t is_first);
   void* tell_context;
-  /*! \brief Since version 3. 1: every call runs as planned. 0: where other programs use the cores,
-   * or several calls are at work, one thread does a call alone, as long as that is faster; the
-   * numbers that come out are the same. Plans of several cores without a GPU. */
+  /*! \brief Since version 3. 1: every call runs as planned. 0: if other programs use the cores, or
+   * several calls are at work, one thread does a call alone as long as that is faster. Outputs are
+   * the same. Only plans of several cores without a GPU adapt. */
   int32_t keeps_plan;
 } heteroplace_load_options;
 

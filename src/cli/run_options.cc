@@ -29,8 +29,8 @@ const char kHelp[] =
   --mpi LIBRARY              libmpi.so; else that of the launcher, or where the loader looks
   --helping auto|on|off      whether a core that waits does parts of other cores' kernels (auto:
                              those that share a cache do); outputs are the same to the last bit
-  --adapt on|off             whether one thread does a run alone while that is faster, as other programs
-                             or other runs use the cores (on); outputs are the same to the last bit
+  --adapt on|off             whether one thread does a run alone while that is faster: if other programs
+                             or runs use the cores (on); outputs are the same to the last bit
   --trusted-key KEY.pem      run only what this public key has signed; may be given again
   --describe                 only say what the model takes and gives
   --help                     this text

@@ -105,7 +105,7 @@ void RecordCalls(exec::Executor& executor, const Sample& sample) {
   });
   for (const exec::TraceEvent& event : trace.events) {
     CHECK(event.start_ns <= event.finish_ns && event.wait_ns >= 0);
-    // Requests by one thread each may be beside each other.
+    // Serial requests may overlap.
     const auto row = serial.contains(event.request) ? -1 - event.request : event.queue;
     CHECK(last_ns[row] <= event.start_ns - event.wait_ns);
     last_ns[row] = event.finish_ns;

@@ -264,8 +264,8 @@ void ARecordingSaysSo() {
   }
 }
 
-/*! \brief Requests at once: each by one thread, beside the other, and a recording has the last. */
-void RequestsAreServedBesideEachOther() {
+/*! \brief Two serial requests run at the same time, and a recording keeps the latest ones. */
+void SerialRequestsOverlap() {
   constexpr int kRounds = 40;
   exec::ExecutorSource source = Source(exec::SerialRule::kAlways);
   source.max_in_flight = 3;
@@ -309,9 +309,9 @@ void RequestsAreServedBesideEachOther() {
 }
 
 /*!
- * \brief Two programs: called at once, each call is serial; called in turn, as planned.
+ * \brief Calls of two programs are serial if they overlap, and run as planned if they take turns.
  *
- * As planned a call takes 2 ms, and serial 4.
+ * A call takes 2 ms as planned, and 4 ms if it is serial.
  */
 void RivalsAreSerial() {
   constexpr int kCalls = 100;
@@ -327,23 +327,23 @@ void RivalsAreSerial() {
       for (int run = 0; run < kCalls; ++run) executor->Run();
     };
     if (is_at_once) {
-      std::thread beside(call, &other);
+      std::thread other_caller(call, &other);
       call(&one);
-      beside.join();
+      other_caller.join();
     } else {
       for (int run = 0; run < kCalls; ++run) {
         one.Run();
         other.Run();
       }
     }
-    // All but those at the start and the end; trials.
+    // Calls at the start and the end may not overlap, and trials are serial.
     const int64_t num_serial = one.Modes().num_serial + other.Modes().num_serial;
     if (is_at_once) CHECK(num_serial > kCalls);
     if (!is_at_once) CHECK(num_serial < kCalls);
   }
 }
 
-/*! \brief One that waits for a thread ends when it is cancelled, and those before it go on. */
+/*! \brief A cancelled request that waits for a thread ends, and the others go on. */
 void WaitingRequestsAreCancelled() {
   exec::ExecutorSource source = Source(exec::SerialRule::kAlways, 10);
   source.max_in_flight = 6;
@@ -387,7 +387,7 @@ int main(int count, char** arguments) {
   ACallerIsAsked();
   ALimitHolds();
   ARecordingSaysSo();
-  RequestsAreServedBesideEachOther();
+  SerialRequestsOverlap();
   RivalsAreSerial();
   WaitingRequestsAreCancelled();
   ForSeeds("callers", 24, ManyCallersAreServed);

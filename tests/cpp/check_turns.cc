@@ -123,7 +123,7 @@ void AWorkerOfARequestThatHasBegunDoesNotWait() {
   waits.join();
 }
 
-/*! \brief One that has just ended a request may count as if it had the next, for a millisecond. */
+/*! \brief Requests of rivals count while they are in flight, and no longer than the pause after. */
 void RequestsOfRivalsAreCounted() {
   CoreSeat seat({0, 1}), rival({1, 2}), stranger({3, 4});
   CHECK_EQ(seat.NumRivalRequests(true), 0);

@@ -37,9 +37,8 @@ int MaxSlots(const Program& program, int max_in_flight) {
  * What routers decide is kept by the order of requests.
  */
 size_t NumContexts(const Program& program, int max_in_flight) {
-  const bool has_cores_alone = std::ranges::none_of(
-      program.queues, [](const Queue& queue) { return queue.IsAsync() || queue.HasMessages(); });
-  if (!has_cores_alone || program.queues.size() < 2 || !program.routers.empty()) return 1;
+  if (!program.RunsOnCoresAlone() || program.queues.size() < 2 || !program.routers.empty())
+    return 1;
   return std::min(kMaxContexts, static_cast<size_t>(max_in_flight));
 }
 
@@ -51,8 +50,8 @@ Engine::Engine(const ExecutorSource& source)
       image_(*shared_image_),
       num_contexts_(
           NumContexts(image_.program(), MaxSlots(image_.program(), source.max_in_flight))),
-      num_lanes_(NumLanes(image_, source)),
-      progress_(image_, num_contexts_ + num_lanes_),
+      num_serial_contexts_(NumSerialContexts(image_, source)),
+      progress_(image_, num_contexts_ + num_serial_contexts_),
       slots_(&image_, MaxSlots(image_.program(), source.max_in_flight),
              [this](Slot* slot) {
                for (std::unique_ptr<Worker>& worker : workers_) worker->MakeEvents(slot);
@@ -60,8 +59,9 @@ Engine::Engine(const ExecutorSource& source)
              }),
       is_always_serial_(source.serial == SerialRule::kAlways),
       ring_(static_cast<size_t>(source.max_in_flight)),
-      beside_chooser_(num_lanes_ == NumCores(image_.program()) ? Mode::kSerial : Mode::kParallel,
-                      ModeChooser::kLongWindowNs) {
+      concurrent_chooser_(
+          num_serial_contexts_ == NumCores(image_.program()) ? Mode::kSerial : Mode::kParallel,
+          ModeChooser::kLongWindowNs) {
   Cores().Refresh();
   if (!image_.program().routers.empty()) {
     decisions_ = std::make_unique<Decisions>(&image_.program());
@@ -73,11 +73,8 @@ Engine::Engine(const ExecutorSource& source)
     for (std::unique_ptr<Worker>& worker : workers_) worker->Join(network_.get());
   }
   GroupWorkers();
-  // Kernels in memory have the threads of TVM's pool, which only our own threads keep small.
-  has_callers_work_ =
-      num_contexts_ == 1 && !image_.library().IsInMemory() &&
-      std::ranges::none_of(queues, [](const Queue& q) { return q.IsAsync() || q.HasMessages(); });
-  MakeLanes();
+  has_callers_work_ = num_contexts_ == 1 && MayCallersWork(image_);
+  MakeSerialContexts();
   // Workers of copies and GPUs are pinned to no core: spinning ones need one to spare for each.
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
@@ -135,7 +132,7 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
   const bool may_work = is_waited && limit.deadline_ns == kNever;
   Worker* here = may_work ? WorkerHere() : nullptr;
   std::unique_lock<std::mutex> turn;
-  SerialLane* lane = nullptr;
+  SerialContext* serial = nullptr;
   for (;;) {
     if (!slot->has_timers && IsTracing()) MakeTimers(slot);
     const uint32_t seen = num_measured_.load();
@@ -145,7 +142,7 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
         if (on_order_) on_order_({Order::kRun, 1});
         ChooseMode(slot);
         if (slot->mode == Mode::kSerial) {
-          lane = LaunchSerial(slot, may_work, number);
+          serial = LaunchSerial(slot, may_work, number);
           break;
         }
         if (here != nullptr) turn = here->Lend();
@@ -159,7 +156,7 @@ void Engine::Submit(Slot* slot, const Limit& limit, bool is_waited, std::atomic<
           "the request could not begin within its limit, as the executor is being measured");
     }
   }
-  if (lane != nullptr) return RunSerial(lane, limit);
+  if (serial != nullptr) return RunSerial(serial, limit);
   Wake(turn.owns_lock() ? here : nullptr);
   if (turn.owns_lock()) here->WorkHere(number->load(), limit);
 }

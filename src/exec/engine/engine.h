@@ -25,7 +25,7 @@
 #include "exec/requests/slot_pool.h"
 #include "exec/team/core_turns.h"
 #include "exec/trace/trace_recorder.h"
-#include "exec/workers/serial_lane.h"
+#include "exec/workers/serial_context.h"
 #include "exec/workers/worker.h"
 
 namespace heteroplace::exec {
@@ -44,8 +44,12 @@ struct StepReached {
 /*! \brief Cores that a program uses. */
 size_t NumCores(const Program& program);
 
-/*! \brief Requests that may be serial at once; 0: none may be. */
-size_t NumLanes(const Image& image, const ExecutorSource& source);
+/*! \brief Whether threads of callers may run kernels. Those of a module in memory use TVM's pool of
+ * threads, which only our own threads keep small. */
+bool MayCallersWork(const Image& image);
+
+/*! \brief Most serial requests at once; 0: no request may be serial. */
+size_t NumSerialContexts(const Image& image, const ExecutorSource& source);
 
 /*! \brief How the requests of an engine were run that it might run in either mode. */
 struct ModeCounts {
@@ -64,8 +68,8 @@ struct ModeCounts {
  * request counts as completed before its slot is handed back, so whoever has got back all of his
  * finds the engine idle, and one that is idle with no slot held has no worker in any slot.
  *
- * That is of requests that are run as planned. Serial ones have numbers of their own, and are in no
- * ring: see engine_serial.cc.
+ * All this holds for requests that run as planned. Serial requests have numbers of their own and
+ * are in no ring: see engine_serial.cc.
  */
 class Engine : private ForkAware {
  public:
@@ -159,16 +163,16 @@ class Engine : private ForkAware {
 
   // For the workers.
 
-  /*! \brief Whether a serial request waits for a worker, and a lane is free for it. */
+  /*! \brief Whether a worker could begin a serial request now. */
   bool HasSerial() const { return num_servable_.load() != 0; }
-  /*! \brief The lane of the oldest of them, which has begun; null: there is none. */
-  SerialLane* TakeSerial();
-  /*! \brief A lane is free again, and its request over. */
-  void FinishSerial(SerialLane* lane, Slot* slot);
-  /*! \brief Calls the hook of a caller who works himself, if it is time; what that throws ends the
+  /*! \brief Begins the oldest of these; null: there is none. */
+  SerialContext* TakeSerial();
+  /*! \brief The request of a serial context is over. */
+  void FinishSerial(SerialContext* serial, Slot* slot);
+  /*! \brief Calls the hook of a caller's limit if it is time. An exception of the hook ends the
    * request. */
   void AskCaller(HookTurn* hook, Slot* slot);
-  /*! \brief The slot of the last request of all; null: there was none. */
+  /*! \brief The slot of the latest request; null: there was none. */
   Slot* last_slot() const { return last_slot_.load(); }
   int64_t num_submitted() const { return num_submitted_.load(); }
   Slot* SlotOf(int64_t number) const {
@@ -181,7 +185,7 @@ class Engine : private ForkAware {
   Bell* submitted_bell() { return &submitted_bell_; }
   /*! \brief Whether no request is in flight. */
   bool IsIdle() const { return IsPlanIdle() && num_serial_completed_.load() == num_serial_.load(); }
-  /*! \brief Whether none is that is run as planned. */
+  /*! \brief Whether no request that runs as planned is in flight. */
   bool IsPlanIdle() const { return num_completed_.load() == num_submitted_.load(); }
   bool is_stopping() const { return is_stopping_.load(); }
   /*! \brief Whether another request follows the present one, for which workers stay awake. */
@@ -211,14 +215,16 @@ class Engine : private ForkAware {
   void ThreadMain(Worker* leader);
   Worker* WorkerHere() const;
   // See engine_serial.cc.
-  void MakeLanes();
+  void MakeSerialContexts();
   void ChooseMode(Slot* slot);
-  SerialLane* LaunchSerial(Slot* slot, bool may_work, std::atomic<int64_t>* number);
-  SerialLane* BeginLane(Slot* slot);
+  SerialContext* LaunchSerial(Slot* slot, bool may_work, std::atomic<int64_t>* number);
+  SerialContext* BeginSerialContext(Slot* slot);
   void CountServable();
-  bool SlotsHaveLanes() const { return slots_.max_slots() <= static_cast<int>(num_lanes_); }
+  bool HasContextForEachSlot() const {
+    return slots_.max_slots() <= static_cast<int>(num_serial_contexts_);
+  }
   void LeaveSerial(Slot* slot) noexcept;
-  void RunSerial(SerialLane* lane, const Limit& limit);
+  void RunSerial(SerialContext* serial, const Limit& limit);
   void RecordMode(const Slot& slot);
   int64_t NumCompleted() const { return num_completed_.load() + num_serial_completed_.load(); }
   int64_t NumBegun() const { return num_submitted_.load() + num_serial_.load(); }
@@ -245,10 +251,11 @@ class Engine : private ForkAware {
   const std::shared_ptr<Image> shared_image_;
   Image& image_;
   const size_t num_contexts_;
-  const size_t num_lanes_;
+  const size_t num_serial_contexts_;
   ProgressTable progress_;  // after the image, whose memory it uses; before all streams
   SlotPool slots_;
-  /*! \brief Of contexts, then of lanes. [num_contexts + num_lanes][num_queues] */
+  /*! \brief Of contexts, then of serial contexts. [num_contexts + num_serial_contexts][num_queues]
+   */
   std::vector<std::unique_ptr<Worker>> workers_;
   /*! \brief Messages to and from other hosts; null: there are none. Before all slots. */
   std::unique_ptr<Network> network_;
@@ -257,10 +264,9 @@ class Engine : private ForkAware {
   std::vector<std::thread> threads_;  // [num_threads], and that of the network
   /*! \brief Whether callers may do the work of a worker. Constant after load. */
   bool has_callers_work_ = false;
-  /*! \brief Of serial requests, as many as are at work at once; whether all requests are serial.
-   * Constant after load. */
-  std::vector<std::unique_ptr<SerialLane>> lanes_;
-  const bool is_always_serial_;
+  /*! \brief One for each serial request at a time. Constant after load. */
+  std::vector<std::unique_ptr<SerialContext>> serial_contexts_;
+  const bool is_always_serial_;  // all requests are
   /*! \brief Its turns on the cores of its workers. */
   std::optional<CoreSeat> seat_;
   int run_spins_ = kSpins;
@@ -272,20 +278,21 @@ class Engine : private ForkAware {
   /*! \brief Guarded by mutex_; null: the program has no routers, which is constant after load. */
   std::unique_ptr<Decisions> decisions_;
   std::shared_ptr<TraceRecorder> trace_;  // guarded by mutex_; null: nothing is recorded
-  /*! \brief Of requests that are alone in flight, and of those beside others. Guarded by mutex_, as
-   * all until free_lanes_. */
+  /*! \brief For requests that are alone in flight, and for concurrent ones. Guarded by mutex_, like
+   * all members up to free_serial_contexts_. */
   ModeChooser alone_chooser_;
-  ModeChooser beside_chooser_;  // serial at first, if there may be one for each core
-  /*! \brief What was chosen last, trials aside; whether the last request to end was alone, and
-   * whether it was beside other programs; its end, and in which mode that request was run. */
+  ModeChooser concurrent_chooser_;
+  /*! \brief The latest choice, trials aside. */
   Mode chosen_ = Mode::kParallel;
+  /*! \brief Of the latest request that has succeeded: whether no other request of the program, or
+   * of other programs, overlapped it; its end and its mode. */
   bool was_last_alone_ = true;
   bool had_rivals_ = false;
   int64_t last_end_ns_ = 0;
   Mode last_mode_ = Mode::kParallel;
-  /*! \brief Serial requests that no thread has begun, and lanes without one. */
+  /*! \brief Serial requests that no thread has begun, and serial contexts without a request. */
   std::deque<Slot*> waiting_serial_;
-  std::vector<SerialLane*> free_lanes_;
+  std::vector<SerialContext*> free_serial_contexts_;
   bool is_measuring_ = false;              // guarded by mutex_
   std::string stuck_;                      // guarded by mutex_; the last step that did not end
   std::exception_ptr start_failure_;       // guarded by mutex_
@@ -302,8 +309,7 @@ class Engine : private ForkAware {
   alignas(kCacheLineBytes) std::atomic<int64_t> num_submitted_{0};
   Bell submitted_bell_;
   alignas(kCacheLineBytes) std::atomic<int64_t> num_completed_{0};
-  /*! \brief Serial requests: all, those that have ended, and those that a worker could begin now.
-   */
+  /*! \brief Serial requests: submitted, completed, and those that a worker could begin now. */
   alignas(kCacheLineBytes) std::atomic<int64_t> num_serial_{0};
   std::atomic<int64_t> num_serial_completed_{0};
   std::atomic<size_t> num_servable_{0};

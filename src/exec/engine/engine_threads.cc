@@ -13,13 +13,13 @@ namespace heteroplace::exec {
 
 void Engine::MakeWorkers() {
   const size_t num_queues = image_.program().queues.size();
-  for (size_t context = 0; context < num_contexts_ + num_lanes_; ++context) {
+  for (size_t context = 0; context < num_contexts_ + num_serial_contexts_; ++context) {
     for (size_t q = 0; q < num_queues; ++q) {
       workers_.push_back(std::make_unique<Worker>(this, &image_, &progress_, q, context));
       workers_.back()->MakeStream();
     }
   }
-  for (size_t context = 0; context < num_contexts_ + num_lanes_; ++context) {
+  for (size_t context = 0; context < num_contexts_ + num_serial_contexts_; ++context) {
     for (const std::unique_ptr<Worker>& worker : WorkersOf(context)) {
       worker->Bind(WorkersOf(context));
       if (num_contexts_ == 1 || context >= num_contexts_) continue;

@@ -2,7 +2,7 @@
 //
 // Where another program uses a core, a wait for that core may last some milliseconds, until the
 // system takes it back. One thread alone is faster then, because the system moves it to a free
-// core. So it is, mostly, where several requests are in flight. Nobody says when other programs
+// core. The same usually holds if several requests are in flight. Nobody says when other programs
 // come and go, so each way is tried now and then.
 #pragma once
 
@@ -26,14 +26,14 @@ enum class SerialRule : uint8_t { kNever, kWhereFaster, kAlways };
  *
  * Times are taken in windows of equal length. The other mode is tried for one window if its best
  * window so far beats the present ones by `kMinGain`. It is chosen if it beats both the windows
- * before the trial and the one after, as the machine itself may be faster for a while. A plan that
+ * before the trial and the one after: the machine itself may be faster for a while. A plan that
  * runs as fast as ever thus has one trial, at the start. A trial that loses is followed by a pause:
  * its loss is `kTrialShare` of the time, unless that pause would exceed `kMaxPatienceNs`.
  */
 class ModeChooser {
  public:
-  /*! \brief Time of requests in a mean: several turns of the system's scheduler. Longer for those
-   * beside others, which end in groups. */
+  /*! \brief Time of requests in a mean: several turns of the system's scheduler. Concurrent
+   * requests end in groups, and need longer windows. */
   static constexpr int64_t kWindowNs = 20'000'000;
   static constexpr int64_t kLongWindowNs = 100'000'000;
   /*! \brief Time of requests between two trials, at least and at most. */
@@ -44,7 +44,7 @@ class ModeChooser {
   /*! \brief Part of a mode's time that the other one must gain. */
   static constexpr double kMinGain = 0.05;
 
-  /*! \param first mode, until the other one is faster. */
+  /*! \param first the mode until the other one is faster. */
   explicit ModeChooser(Mode first = Mode::kParallel, int64_t window_ns = kWindowNs)
       : window_ns_(window_ns), mode_(first) {}
 
@@ -68,7 +68,8 @@ class ModeChooser {
 
   const int64_t window_ns_;
   Mode mode_;
-  /*! \brief Whether the other mode is tried, or was, and the chosen one is looked at once more. */
+  /*! \brief In a trial the other mode runs. After one that won, the chosen mode is checked again.
+   */
   enum class Phase : uint8_t { kSteady, kTrial, kCheck };
   Phase phase_ = Phase::kSteady;
   double trial_ns_ = 0;  // mean of the last trial

@@ -1,4 +1,5 @@
 // Groups of guarded calls, whose branches are done side by side.
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,6 +53,11 @@ void CheckGroup(Queue* queue, size_t index) {
 }
 
 }  // namespace
+
+bool Program::RunsOnCoresAlone() const {
+  return std::ranges::none_of(
+      queues, [](const Queue& queue) { return queue.IsAsync() || queue.HasMessages(); });
+}
 
 std::vector<int32_t> Program::FirstSides() const {
   std::vector<int32_t> firsts;

@@ -228,6 +228,8 @@ struct Program {
   bool IsState(const Port& port) const;
   /*! \brief Whether any port is. */
   bool HasState() const;
+  /*! \brief Whether it has no asynchronous queues and no messages. */
+  bool RunsOnCoresAlone() const;
   /*! \brief The number of the first stream beside that of each queue, behind those of queues.
    * [num_queues] */
   std::vector<int32_t> FirstSides() const;

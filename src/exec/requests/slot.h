@@ -143,7 +143,7 @@ class Slot {
   std::shared_ptr<Measurement> measurement;
   /*! \brief How it is run, where its time counts in the choice of that; none: it does not. */
   std::optional<Mode> mode;
-  /*! \brief What has chosen that; null: nothing. */
+  /*! \brief The chooser of the mode; null: it was not measured. */
   ModeChooser* chooser = nullptr;
   /*! \brief Requests that had been submitted before it, if all of those were over; else -1. */
   int64_t num_before = -1;

@@ -14,7 +14,7 @@ namespace heteroplace::exec {
 /*! \brief How long a program begins requests while others wait for its cores. */
 inline constexpr int64_t kProgramTurnNs = 5'000'000;
 
-/*! \brief So long after a request its program is expected to have another one. */
+/*! \brief Longest pause between two requests of a program that is called over and over. */
 inline constexpr int64_t kBetweenRequestsNs = 1'000'000;
 
 /*! \brief Who has waited so long takes the turn from one that does not end it. */
@@ -43,15 +43,15 @@ class CoreSeat {
   static std::mutex& mutex();
   /*! \brief Whether other programs have some of its cores. */
   bool HasRivals() const { return num_rivals_.load(std::memory_order_relaxed) != 0; }
-  /*! \brief A request of the program is submitted, or over. */
+  /*! \brief A request of the program is submitted; and it is over. */
   void BeginRequest() { num_in_flight_.fetch_add(1); }
   void EndRequest() {
     last_end_ns_.store(NowNs());
     num_in_flight_.fetch_sub(1);
   }
   /*!
-   * \brief Requests of the others in flight.
-   * \param has_pauses whether a program that has ended one just now counts as if it had the next.
+   * \brief Requests of rivals in flight.
+   * \param has_pauses whether to count one for a rival whose latest request has just ended.
    */
   int NumRivalRequests(bool has_pauses) const;
 
@@ -94,7 +94,7 @@ class CoreTurn {
   /*!
    * \brief Waits for the turn.
    * \param seat null: of a worker without a core.
-   * \param needs_turn whether a request comes that waits for other workers.
+   * \param needs_turn whether its next request waits for other workers.
    */
   CoreTurn(CoreSeat* seat, bool needs_turn, int64_t request, CoreShare* core)
       : seat_(seat), is_inside_(seat != nullptr && needs_turn && seat->Enter(request, core)) {}
@@ -104,7 +104,7 @@ class CoreTurn {
   CoreTurn(const CoreTurn&) = delete;
   CoreTurn& operator=(const CoreTurn&) = delete;
 
-  /*! \brief Whether it has waited, and keeps others waiting. */
+  /*! \brief Whether it holds the turn of its program, and rivals wait for its end. */
   bool is_inside() const { return is_inside_; }
   /*! \brief Whether the worker may begin another request in the same turn. */
   bool MayGoOn(int64_t request) const { return is_inside_ && seat_->MayGoOn(request); }

@@ -16,8 +16,8 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief Processes of the trace: rows of queues, the requests, and rows of the slots of those that
- * one thread does. */
+/*! \brief Processes of the trace: rows of queues, the requests, and a row for each slot of serial
+ * requests. */
 constexpr int kQueues = 1;
 constexpr int kRequests = 2;
 constexpr int kSerial = 3;
@@ -198,8 +198,8 @@ class TraceWriter {
   }
 
   /*! \brief Begins an event in the row of another one. */
-  void EventBeside(const TraceEvent& other, std::string_view phase, std::string_view name,
-                   int64_t ns) {
+  void EventInRowOf(const TraceEvent& other, std::string_view phase, std::string_view name,
+                    int64_t ns) {
     const auto [process, row] = RowOf(other);
     Event(phase, process, row, name, ns);
   }
@@ -223,7 +223,7 @@ class TraceWriter {
     const char* kinds[] = {"run", "join", "copy", "send", "recv", "run", "copy", "group"};
     std::string name = event.is_done ? "" : "given up: ";
     name += NameOf(at);
-    EventBeside(event, "X", name, event.start_ns);
+    EventInRowOf(event, "X", name, event.start_ns);
     text_ += ", \"cat\": \"" +
              std::string(event.is_done ? kinds[static_cast<size_t>(at.opcode)] : "failed") +
              "\", \"dur\": " + Microseconds(event.finish_ns - event.start_ns) +
@@ -262,9 +262,9 @@ class TraceWriter {
       if (before == nullptr) continue;
       const std::string id = ", \"cat\": \"data\", \"id\": " + std::to_string(num_arrows_++);
       // Viewers tie an arrow to the slice around its time, so it leaves just before the end.
-      EventBeside(*before, "s", "data", std::max(before->start_ns, before->finish_ns - 1));
+      EventInRowOf(*before, "s", "data", std::max(before->start_ns, before->finish_ns - 1));
       text_ += id + "}";
-      EventBeside(event, "f", "data", event.start_ns);
+      EventInRowOf(event, "f", "data", event.start_ns);
       text_ += id + ", \"bp\": \"e\"}";
     }
   }
@@ -304,7 +304,7 @@ class TraceWriter {
   const Trace& trace_;
   const std::vector<std::string>& step_names_;
   const std::map<Place, std::set<Place>> arrows_;
-  /*! \brief Requests that one thread has done, and their slots. */
+  /*! \brief Serial requests, and their slots. */
   std::set<int64_t> serial_;
   std::set<int> serial_slots_;
   int64_t num_arrows_ = 0;

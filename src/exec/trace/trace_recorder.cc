@@ -67,7 +67,7 @@ TraceRecorder::TraceRecorder(const Program* program, std::optional<int64_t> max_
 }
 
 RecordedAt TraceRecorder::BeginRequest(int slot, bool is_serial) {
-  // Of the places, all but `num_kept_` may hold requests at work that are older than those kept.
+  // Older requests may still be at work. At most `max_in_flight` are, so there is a free place.
   while (!requests_[next_place_].has_ended.load()) next_place_ = (next_place_ + 1) % capacity_;
   const RecordedAt at{num_begun_++, next_place_};
   next_place_ = (next_place_ + 1) % capacity_;
@@ -162,18 +162,12 @@ const RecordedSpan& TraceRecorder::SpanOf(size_t queue, size_t place, size_t ins
 void TraceRecorder::CollectPart(size_t queue, size_t place, const TraceClock::ToNs& to_ns,
                                 Trace* trace) const {
   const Queue& info = program_->queues[queue];
+  const RecordedRequest& request = requests_[place];
   const RecordedPart& part = parts_[queue][place];
   const auto ns = [&](int64_t moment) {
     return (info.IsAsync() ? moment : to_ns(moment)) - trace->origin_ns;
   };
-  TraceEvent event{requests_[place].number,
-                   requests_[place].slot,
-                   static_cast<int32_t>(queue),
-                   0,
-                   true,
-                   0,
-                   0,
-                   0};
+  TraceEvent event{request.number, request.slot, static_cast<int32_t>(queue), 0, true, 0, 0, 0};
   int64_t last_ns = part.num_done == 0 && part.given_up == 0 ? 0 : ns(part.begin);
   for (size_t i = 0; i < static_cast<size_t>(part.num_done); ++i) {
     event.instruction = static_cast<int32_t>(i);
@@ -181,8 +175,8 @@ void TraceRecorder::CollectPart(size_t queue, size_t place, const TraceClock::To
     event.start_ns = ns(span.start);
     event.finish_ns = ns(span.finish);
     event.core = CoreOf(queue, place, i);
-    // One thread that does all waits for nobody.
-    const bool has_waits = !info.instructions[i].waits.empty() && !requests_[place].is_serial;
+    // One thread alone waits for nobody.
+    const bool has_waits = !info.instructions[i].waits.empty() && !request.is_serial;
     event.wait_ns = has_waits ? std::max<int64_t>(0, event.start_ns - last_ns) : 0;
     if (event.core < 0) last_ns = event.finish_ns;  // others are done within their group
     trace->events.push_back(event);
@@ -193,8 +187,8 @@ void TraceRecorder::CollectPart(size_t queue, size_t place, const TraceClock::To
   event.is_done = false;
   event.wait_ns = 0;
   event.finish_ns = ns(part.given_up);
-  // One thread has done other queues' instructions since then.
-  event.start_ns = requests_[place].is_serial ? event.finish_ns : last_ns;
+  // Since then, the thread of a serial request has done instructions of other queues.
+  event.start_ns = request.is_serial ? event.finish_ns : last_ns;
   trace->events.push_back(event);
 }
 

@@ -77,7 +77,7 @@ struct NoRecorder {
   void End(size_t, size_t) {}
 };
 
-/*! \brief A request of a recording: its number, from 0, and where its times are. */
+/*! \brief A request of a recording: its number, from 0, and its place in the rings. */
 struct RecordedAt {
   int64_t number;
   size_t place;
@@ -135,8 +135,8 @@ class TraceRecorder {
     bool has_failed = false;
     int64_t begin = 0;
     int64_t end = 0;
-    int64_t number = -1;  // none: the place is free
-    /*! \brief What was recorded can be read then, and the place taken by another one. */
+    int64_t number = -1;  // -1: the place was never used
+    /*! \brief Then the recording can be read, or its place reused. */
     std::atomic<bool> has_ended{true};
   };
 
@@ -153,7 +153,7 @@ class TraceRecorder {
 
   const Program* program_;
   int64_t num_kept_;
-  /*! \brief More than are kept: while one is at work, others may begin and end. */
+  /*! \brief Places: more than `num_kept_`, because one request may outlast many that come later. */
   size_t capacity_;
   TraceClock clock_;
   int64_t num_begun_ = 0;

@@ -274,7 +274,7 @@ bool Worker::Execute(const BoundInstruction& instruction) {
     case Opcode::kCall:
       return Call(instruction);
     case Opcode::kJoin: {
-      if (is_of_lane_) return true;  // all of the call is done
+      if (is_serial_) return true;  // all of the call is done
       if (instruction.group != nullptr) {
         JoinGroup(instruction);
         return true;

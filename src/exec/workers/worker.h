@@ -32,7 +32,7 @@ class Engine;
 class HookTurn;
 struct Limit;
 class Network;
-class SerialLane;
+class SerialContext;
 
 /*! \brief Between two looks at an event when nothing else is to be done. */
 inline constexpr int64_t kPollNs = 20'000;
@@ -105,13 +105,13 @@ class Worker {
   /*! \brief Its own thread does the next requests. */
   void TakeBack();
 
-  // Of a lane: see worker_serial.cc.
+  // Of a serial context: see worker_serial.cc.
   void BeginSerial(Slot* slot);
   /*! \brief Does the next instruction; false if it failed. */
   bool StepSerial();
   void EndSerial();
-  /*! \brief The calling thread does the request of its lane. */
-  void RunLaneHere(SerialLane* lane, const Limit& limit);
+  /*! \brief The calling thread does the request of its serial context. */
+  void RunSerialHere(SerialContext* serial, const Limit& limit);
 
   // Of a queue of messages, which has no thread: of the network that moves them.
 
@@ -138,7 +138,7 @@ class Worker {
   }
   /*! \brief Whether it has not finished its part of a request of its own. Any thread. */
   bool IsAt(int64_t request) const {
-    if (is_of_lane_ || request >= kFirstSerial) return lane_request_.load() == request;
+    if (is_serial_ || request >= kFirstSerial) return serial_request_.load() == request;
     return request % num_contexts_ == context_ && num_finished_.load() <= request / num_contexts_;
   }
   /*! \brief Whether it waits for others, or helps them meanwhile. Any thread. */
@@ -162,8 +162,8 @@ class Worker {
   int64_t CountAt(int64_t length, int64_t count) const { return (next_ - 1) * length + count; }
   // Several requests at once: see worker_contexts.cc.
   void DoContexts(const CoreTurn& of_core);
-  void BeginContexts(const CoreTurn& of_core, bool* has_begun);
-  bool MayBegin(const CoreTurn& of_core, bool* has_begun);
+  void BeginContexts(const CoreTurn& of_core);
+  bool MayBegin(const CoreTurn& of_core);
   Worker* NextContext() const;
   bool AdvanceOne();
   bool IsReady() const;
@@ -176,6 +176,7 @@ class Worker {
   bool HasNext() const;
   void Begin(Slot* slot);
   bool MayServe() const;
+  SerialContext* TakeSerial();
   void DoSerial();
   void BeginRecording();
   void EndRecording();
@@ -300,7 +301,7 @@ class Worker {
   const size_t index_;
   const int64_t context_;
   const int64_t num_contexts_;
-  const bool is_of_lane_;
+  const bool is_serial_;
   const bool has_teams_;
   std::vector<BoundInstruction> instructions_;
   std::vector<BoundBranch> branches_;  // guarded instructions, in order
@@ -356,10 +357,8 @@ class Worker {
   uint32_t num_other_cores_ = 0;
   size_t first_other_ = 0;
   bool is_open_ = false;
-  /*! \brief Of the one that leads contexts: the request that its thread does alone; null: none. */
-  SerialLane* lane_ = nullptr;
-  /*! \brief Of a lane: the number of its request; -1: none. */
-  std::atomic<int64_t> lane_request_{-1};
+  SerialContext* serial_ = nullptr;  // of the one that leads contexts; null: none is at work
+  std::atomic<int64_t> serial_request_{-1};  // of a serial context; -1: none
   /*! \brief Whether the worker's own thread is kept to the core of its queue. */
   bool is_on_core_ = true;
   /*! \brief Calls to be done without help, as helpers lost their cores: now, and the last time. */

@@ -49,7 +49,7 @@ Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size
       index_(queue),
       context_(static_cast<int64_t>(context)),
       num_contexts_(static_cast<int64_t>(engine->num_contexts())),
-      is_of_lane_(context >= engine->num_contexts()),
+      is_serial_(context >= engine->num_contexts()),
       has_teams_(image->library().HasTeams()),
       instructions_(queue_.instructions.size()),
       workspace_(image->DeviceOf({kDLCPU, 0})),

@@ -11,7 +11,7 @@
 
 #include "exec/engine/engine.h"
 #include "exec/team/core_turns.h"
-#include "exec/workers/serial_lane.h"
+#include "exec/workers/serial_context.h"
 #include "exec/workers/worker.h"
 #include "exec/workers/worker_wait.h"
 #include "support/error.h"
@@ -21,9 +21,9 @@ namespace heteroplace::exec {
 /*! \brief Does requests until all that it has begun are over. */
 void Worker::DoContexts(const CoreTurn& of_core) {
   is_draining_ = false;
-  for (bool has_begun = !of_core.is_inside();;) {
-    BeginContexts(of_core, &has_begun);
-    if (active_.empty() && lane_ == nullptr) return;
+  for (;;) {
+    BeginContexts(of_core);
+    if (active_.empty() && serial_ == nullptr) return;
     if (AdvanceOne()) continue;
     const auto moves = [&] {
       return NextContext() != nullptr || (!is_draining_ && MayServe()) ||
@@ -40,27 +40,22 @@ Worker* Worker::NextContext() const {
   return context->is_over_ ? context : nullptr;
 }
 
-/*!
- * \brief Whether another request may be begun; if not, those at work end first.
- * \param has_begun whether any was in this turn: for the first one, whoever made that has asked.
- */
-bool Worker::MayBegin(const CoreTurn& of_core, bool* has_begun) {
-  is_draining_ = *has_begun && !of_core.MayBegin(taken_);
-  *has_begun = true;
+/*! \brief Whether the turn allows another request; if not, the thread ends those at work first. */
+bool Worker::MayBegin(const CoreTurn& of_core) {
+  is_draining_ = !of_core.MayBegin(taken_);
   return !is_draining_;
 }
 
 /*! \brief Begins the requests that have come, in their order, as far as there are contexts, and one
- * that is serial. */
-void Worker::BeginContexts(const CoreTurn& of_core, bool* has_begun) {
-  if (lane_ == nullptr && !is_draining_ && MayServe() &&
-      (!of_core.is_inside() || MayBegin(of_core, has_begun))) {
-    workspace_.Clear();
-    lane_ = engine_->TakeSerial();
-    if (active_.empty()) KeepToCore(false);
+ * serial request. */
+void Worker::BeginContexts(const CoreTurn& of_core) {
+  // Outside of a turn a serial request needs none.
+  if (serial_ == nullptr && !is_draining_ && MayServe() &&
+      (!of_core.is_inside() || MayBegin(of_core))) {
+    serial_ = TakeSerial();
   }
   while (Worker* context = NextContext()) {
-    if (!MayBegin(of_core, has_begun)) return;
+    if (!MayBegin(of_core)) return;
     ++taken_;
     KeepToCore(true);
     context->Begin(context->NextSlot());
@@ -80,10 +75,10 @@ void Worker::BeginContexts(const CoreTurn& of_core, bool* has_begun) {
 bool Worker::AdvanceOne() {
   const auto ready =
       std::ranges::find_if(active_, [](const Worker* context) { return context->IsReady(); });
-  // The lane's next instruction has all that it waits for.
-  if (lane_ != nullptr &&
-      (ready == active_.end() || lane_->start_ns() < (*ready)->slot_->start_ns)) {
-    if (!lane_->Step()) lane_ = nullptr;
+  // A serial request can always go on.
+  if (serial_ != nullptr &&
+      (ready == active_.end() || serial_->start_ns() < (*ready)->slot_->start_ns)) {
+    if (!serial_->Step()) serial_ = nullptr;
     return true;
   }
   if (ready == active_.end()) return false;

@@ -55,7 +55,7 @@ void Worker::Help(Team* team) {
  * takes ten ns. */
 [[gnu::always_inline]] inline bool Worker::CallAs(TeamRole role, const KernelCall& call,
                                                   CallTime* times, size_t place) {
-  if (!has_teams_ || is_of_lane_) return CallIn({}, call);
+  if (!has_teams_ || is_serial_) return CallIn({}, call);
   if (is_open_ && role.helpers > 0) return CallOpen(role, call, &times[place]);
   return CallIn({role.threads, role.rank, 0}, call);
 }

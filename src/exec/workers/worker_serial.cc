@@ -1,14 +1,14 @@
-// Whole requests by one thread: no core waits for another.
+// Requests that one thread does: no core waits for another.
 //
-// The thread is that of a caller who waits without a limit, while nothing else is in flight, or
-// else that of a worker. The workers of a lane hold its state. A worker that does one request at a
-// time leaves its core meanwhile, because another program may have taken that.
+// The thread is a caller's or a worker's (see Engine::LaunchSerial). A serial context holds the
+// state of the request. A worker may leave its core meanwhile, because another program may have
+// taken it.
 #include <exception>
 
 #include "exec/engine/engine.h"
 #include "exec/team/core_turns.h"
 #include "exec/team/threads.h"
-#include "exec/workers/serial_lane.h"
+#include "exec/workers/serial_context.h"
 #include "exec/workers/worker.h"
 
 namespace heteroplace::exec {
@@ -17,7 +17,7 @@ void Worker::BeginSerial(Slot* slot) {
   Begin(slot);
   BeginRecording();
   is_waiting_.store(true, std::memory_order_relaxed);
-  lane_request_.store(slot->number(), std::memory_order_relaxed);
+  serial_request_.store(slot->number(), std::memory_order_relaxed);
 }
 
 bool Worker::StepSerial() {
@@ -29,31 +29,36 @@ bool Worker::StepSerial() {
 
 void Worker::EndSerial() {
   EndRecording();
-  lane_request_.store(-1, std::memory_order_relaxed);
+  serial_request_.store(-1, std::memory_order_relaxed);
 }
 
-void Worker::RunLaneHere(SerialLane* lane, const Limit& limit) {
+void Worker::RunSerialHere(SerialContext* serial, const Limit& limit) {
   const CoreShare core(-1);
   SetWorkspacePool(&image_->abi(), &workspace_);
   HookTurn hook(limit);
-  Slot* slot = lane->slot();
+  Slot* slot = serial->slot();
   for (size_t num_done = 0;; ++num_done) {
     if (num_done % kStepsPerQuestion == 0) engine_->AskCaller(&hook, slot);
-    if (!lane->Step()) break;
+    if (!serial->Step()) break;
   }
   SetWorkspacePool(&image_->abi(), nullptr);
 }
 
-/*! \brief Whether a request waits for a thread that does all of it, and this one may. */
+/*! \brief Whether there is a serial request for this thread. */
 bool Worker::MayServe() const { return queue_.kind == QueueKind::kCpu && engine_->HasSerial(); }
 
-/*! \brief Does the next such request, unless another thread has taken it. */
-void Worker::DoSerial() {
-  SerialLane* lane = engine_->TakeSerial();
-  if (lane == nullptr) return;
-  KeepToCore(false);
+/*! \brief Begins a serial request; null: another thread has taken it. */
+SerialContext* Worker::TakeSerial() {
+  SerialContext* serial = engine_->TakeSerial();
+  if (serial == nullptr) return nullptr;
   workspace_.Clear();
-  while (lane->Step()) {
+  if (active_.empty()) KeepToCore(false);
+  return serial;
+}
+
+void Worker::DoSerial() {
+  SerialContext* serial = TakeSerial();
+  while (serial != nullptr && serial->Step()) {
   }
 }
 

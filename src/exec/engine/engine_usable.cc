@@ -1,4 +1,5 @@
-// An engine around a fork: the child has no workers, and starts its own where that is possible.
+// Whether an engine can be used: not after some faults, and in the child of a fork with new
+// threads.
 #include <thread>
 #include <utility>
 #include <vector>

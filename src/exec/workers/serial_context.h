@@ -1,9 +1,8 @@
-// A whole request by one thread: the state of all queues, and the order of their instructions.
+// A request that one thread does: the state of all queues, and the order of their instructions.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace heteroplace::exec {
@@ -15,18 +14,20 @@ class Worker;
 /*!
  * \brief Does one request at a time, instruction by instruction, in one order of all queues.
  *
- * No instruction waits: those before it are done. The workers are the lane's own, so requests in
- * lanes and those of the plan's workers know nothing of each other. Of one thread at a time.
+ * No instruction waits, because all instructions before it are done. The context has workers of its
+ * own, so it shares no state with requests that run as planned. One thread uses it at a time.
  */
-class SerialLane {
+class SerialContext {
  public:
-  /*! \param workers of all queues; \param order whose next instruction is done, one after the
-   * other. Both must outlive the lane. */
-  SerialLane(Engine* engine, std::vector<Worker*> workers, std::vector<Worker*> order);
+  /*!
+   * \param workers of all queues. They must outlive the context.
+   * \param order the worker of each instruction, in the order of execution.
+   */
+  SerialContext(Engine* engine, std::vector<Worker*> workers, std::vector<Worker*> order);
 
   /*! \brief Begins the request in a slot. */
   void Begin(Slot* slot);
-  /*! \brief Does the next instruction; false where the request is over, and the lane given back. */
+  /*! \brief Does the next instruction; false if the request is over, and the context given back. */
   bool Step();
   /*! \brief When the request was submitted. */
   int64_t start_ns() const;

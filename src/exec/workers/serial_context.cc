@@ -1,4 +1,4 @@
-#include "exec/workers/serial_lane.h"
+#include "exec/workers/serial_context.h"
 
 #include <utility>
 
@@ -7,16 +7,17 @@
 
 namespace heteroplace::exec {
 
-SerialLane::SerialLane(Engine* engine, std::vector<Worker*> workers, std::vector<Worker*> order)
+SerialContext::SerialContext(Engine* engine, std::vector<Worker*> workers,
+                             std::vector<Worker*> order)
     : engine_(engine), workers_(std::move(workers)), order_(std::move(order)) {}
 
-void SerialLane::Begin(Slot* slot) {
+void SerialContext::Begin(Slot* slot) {
   slot_ = slot;
   num_done_ = 0;
   for (Worker* worker : workers_) worker->BeginSerial(slot);
 }
 
-bool SerialLane::Step() {
+bool SerialContext::Step() {
   const bool may_go_on = num_done_ < order_.size() && !slot_->HasFailed();
   if (may_go_on && order_[num_done_]->StepSerial() && ++num_done_ < order_.size()) return true;
   for (Worker* worker : workers_) worker->EndSerial();
@@ -24,6 +25,6 @@ bool SerialLane::Step() {
   return false;
 }
 
-int64_t SerialLane::start_ns() const { return slot_->start_ns; }
+int64_t SerialContext::start_ns() const { return slot_->start_ns; }
 
 }  // namespace heteroplace::exec
