@@ -41,7 +41,7 @@ from heteroplace.progress import prefixed
 from zoo.models.catalogue import SMALLEST, matching_names, onnx_model_of
 
 _FULL = ("mobilenet_v3_large", "bert_base")
-_NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
+NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     **{name: partial(onnx_model_of, name) for name in _FULL},
     **{
         name: PLACED[name]
@@ -75,11 +75,11 @@ _LONG, _SHORT = Turns(5, 330_000_000), Turns(1, 10_000_000)
 
 def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; yield the rows."""
-    for name in matching_names(only, tuple(_NETWORKS)):
+    for name in matching_names(only, tuple(NETWORKS)):
         turns = _SHORT if name == SMALLEST else _LONG
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
-            onnx.save(SMALL() if name == SMALLEST else _NETWORKS[name](), path)
+            onnx.save(SMALL() if name == SMALLEST else NETWORKS[name](), path)
             yield {"name": name, **_row(path, turns, prefixed(say, name))}
 
 
@@ -169,16 +169,17 @@ def _times(programs: _Programs, turns: Turns) -> dict[str, float]:
 def _ours(file: Path, stack: ExitStack, *, adapt: bool = True) -> Timer:
     executor = stack.enter_context(heteroplace.load(file, adapt=adapt))
     cores = sorted(os.sched_getaffinity(0))
-    return on_cores(partial(time_runs, partial(executor.run, _inputs(file))), cores)
+    return on_cores(partial(time_runs, partial(executor.run, inputs_of(file))), cores)
 
 
 def _theirs(make: _Make, path: Path, file: Path, stack: ExitStack) -> Timer:
-    program = make(onnx.load(path), _inputs(file), sorted(os.sched_getaffinity(0)))
+    program = make(onnx.load(path), inputs_of(file), sorted(os.sched_getaffinity(0)))
     stack.callback(program.close)
     return program.time_calls
 
 
-def _inputs(file: Path) -> dict[str, Any]:
+def inputs_of(file: Path) -> dict[str, Any]:
+    """Return random arrays for the inputs of a compiled file."""
     return make_inputs(read_manifest(file).inputs, {}, {}, seed=0)
 
 
