@@ -82,8 +82,8 @@ class Executor(SizedProgram):
         Let cores and GPUs wait for each other by words in pinned memory, where system and driver
         allow it; else by events.
     adapt
-        Let one thread do a call alone, as long as that is faster: where other programs use the
-        cores, where several calls are at work, or calls of other executors of the process.
+        Let one thread do a call alone as long as that is faster: if other programs use the cores,
+        or if several calls of this executor, or of others in the process, are at work.
         `call_modes` says how calls were run. Only for plans of several cores without a GPU or
         routers. Outputs are the same to the last bit. False: every call runs as planned.
     replanned

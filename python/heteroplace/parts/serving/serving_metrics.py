@@ -48,7 +48,7 @@ class ServingMetrics:
 
         self._serial = Gauge(
             "heteroplace_runs_serial",
-            "Runs that one thread did alone so far, which was faster.",
+            "Runs that one thread did alone so far, because that was faster.",
             ("model",),
             registry=self._registry,
         )
