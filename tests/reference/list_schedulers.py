@@ -105,15 +105,15 @@ def optimistic_costs(problem: Problem) -> list[list[float]]:
     """[num_tasks, num_devices]: the longest way to the end at its shortest, without waits."""
     graph, native = problem.graph, problem.native
     memories = [device.memory for device in problem.cluster.devices]
+    means = [mean_transfer(problem, tensor) for tensor in range(len(graph.tensors))]
     table = [[0.0] * len(memories) for _ in graph.tasks]
     for task in range(len(graph.tasks) - 1, -1, -1):
         for device, memory in enumerate(memories):
             for tensor in graph.task_outputs[task]:
+                mean = means[tensor]
                 for reader in graph.tensors[tensor].consumers:
                     way = min(
-                        table[reader][other]
-                        + run
-                        + (0.0 if memories[other] == memory else mean_transfer(problem, tensor))
+                        table[reader][other] + run + (0.0 if memories[other] == memory else mean)
                         for other, run in enumerate(native.run_ns[reader].tolist())
                         if run >= 0
                     )
