@@ -34,6 +34,7 @@ LAYERS = {
     "tvm_import": (0, 0),
     "nvrtc": (1, 0),
     "stage_log": (1, 2),
+    "forked_jobs": (1, 3),
     "stats": (1, 0),
     "bfloat16_bits": (1, 0),
     "report": (1, 1),

@@ -28,9 +28,8 @@ from tvm import relay
 
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
-from heteroplace.lower import compile as compile_module
 from heteroplace.lower.compile import CompiledNetwork
-from heteroplace.lower.library import compile_kernels
+from heteroplace.lower.library import KernelCompiler, compile_kernels
 from heteroplace.measure import profiler
 from heteroplace.measure.background_compiler import BackgroundCompiler
 from heteroplace.measure.devices_under_test import find_devices_under_test
@@ -60,12 +59,13 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many kernels each compilation had; the compiling itself is as always."""
     sizes: list[int] = []
 
-    def note(kernels, on_kernel=None):
-        sizes.append(len(kernels))
-        return compile_kernels(kernels, on_kernel)
+    link = KernelCompiler.library
 
-    monkeypatch.setattr(profiler, "compile_kernels", note)
-    monkeypatch.setattr(compile_module, "compile_kernels", note)
+    def note(self, kernels, on_kernel=None):
+        sizes.append(len(kernels))
+        return link(self, kernels, on_kernel)
+
+    monkeypatch.setattr(KernelCompiler, "library", note)
     return sizes
 
 

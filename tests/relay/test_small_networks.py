@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from tvm import relay
 import heteroplace
 from heteroplace import pipeline
 from heteroplace.cli.tvmc_plugin.tvmc import main
-from heteroplace.lower import compile as compile_module
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.executable import Executable
+from heteroplace.lower.library import KernelCompiler
 from heteroplace.run.executor import Executor
 from zoo.models.catalogue import load_model, onnx_model_of, small_network_names
 from zoo.models.low_precision import QDQ_STEP
@@ -40,13 +40,13 @@ TOLERANCE = 1e-4
 def compiled(monkeypatch) -> list[int]:
     """The number of kernels of each library that is compiled."""
     counts: list[int] = []
-    compile_kernels = compile_module.compile_kernels
+    link = KernelCompiler.library
 
-    def noted(kernels: Sequence[Any], on_kernel: Any = None) -> Any:
+    def noted(self: KernelCompiler, kernels: Collection[Any], on_kernel: Any = None) -> Any:
         counts.append(len(kernels))
-        return compile_kernels(kernels, on_kernel)
+        return link(self, kernels, on_kernel)
 
-    monkeypatch.setattr(compile_module, "compile_kernels", noted)
+    monkeypatch.setattr(KernelCompiler, "library", noted)
     return counts
 
 

@@ -6,7 +6,7 @@ measure a network is not made again to build it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import tvm
 from heteroplace.entries import load_entry
 from heteroplace.lower.kernel_provider import Tunings
 from heteroplace.lower.kernels import Kernel, KernelCalls
-from heteroplace.lower.library import KernelLibrary, compile_kernels
+from heteroplace.lower.library import KernelCompiler, KernelLibrary, compile_kernels
 from heteroplace.lower.routed_lowering import routed_lowering
 from heteroplace.lower.segment_calls import lower_segments
 from heteroplace.lower.segments import cut_segments
@@ -59,6 +59,8 @@ class CompiledNetwork:
     _kernels: dict[TaskTargets, CompiledKernels]
     _parts: dict[Hashable, Any] = field(default_factory=dict)
     """As `lower_items` takes and fills it."""
+    _compilers: dict[TaskTargets, KernelCompiler] = field(default_factory=dict)
+    """Of kernels that are to have a library and have none yet."""
     _libraries: dict[tuple[Kernel, ...], KernelLibrary] = field(default_factory=dict)
     """Of the kernels of plans with collectives and shared tensors."""
     _routed: CompiledNetwork | None = None
@@ -86,7 +88,12 @@ class CompiledNetwork:
         return CompiledNetwork(self.network, {}, {}, _routed=self, _capacity=capacity)
 
     def calls(
-        self, cluster: Cluster, placement: Sequence[int], on_kernel: Count | None = None
+        self,
+        cluster: Cluster,
+        placement: Sequence[int],
+        on_kernel: Count | None = None,
+        *,
+        compiles: bool = False,
     ) -> KernelCalls:
         """Return the kernel calls; lowered, not compiled.
 
@@ -98,6 +105,8 @@ class CompiledNetwork:
             Device id of each task, [num_tasks].
         on_kernel
             Counts the calls that are lowered.
+        compiles
+            `kernels` will be asked for: other cores already compile them, until `pause`.
 
         Raises
         ------
@@ -110,7 +119,10 @@ class CompiledNetwork:
             whole = self._routed.calls(cluster, placement)
             self._calls[key] = routed_lowering().at_capacity(whole, self._capacity)
         elif key not in self._calls:
-            calls = self._lowered(targets, target_of_task, on_kernel)
+            compiler = KernelCompiler() if compiles else None
+            calls = self._lowered(targets, target_of_task, on_kernel, compiler)
+            if compiler is not None:
+                self._compilers[key] = compiler
             self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]
 
@@ -120,11 +132,13 @@ class CompiledNetwork:
         targets: tuple[tvm.target.Target, ...],
         target_of_task: dict[str, int],
         on_kernel: Count | None,
+        compiler: KernelCompiler | None,
     ) -> KernelCalls:
-        mod = self.network.mod
+        mod, tunings = self.network.mod, self.network.tunings
         if self.graph.routers:
             return routed_lowering().lower_network(mod, self.graph, targets, target_of_task)
-        return lower_network(mod, targets, target_of_task, self.network.tunings, on_kernel)
+        on_lowered = None if compiler is None else compiler.add
+        return lower_network(mod, targets, target_of_task, tunings, on_kernel, on_lowered)
 
     def kernels(
         self, cluster: Cluster, placement: Sequence[int], on_kernel: Count | None = None
@@ -132,13 +146,19 @@ class CompiledNetwork:
         """Return the kernel calls with their library; parameters and errors as of `calls`."""
         key = task_targets(self.graph, cluster, placement)
         if key not in self._kernels:
-            calls = self.calls(cluster, placement)
+            calls = self.calls(cluster, placement, compiles=True)
             if self._routed is None:
-                library = compile_kernels(list(calls.kernels.values()), on_kernel)
+                compiler = self._compilers.pop(key, None) or KernelCompiler()
+                library = compiler.library(calls.kernels.values(), on_kernel)
             else:
                 library = self._routed.kernels(cluster, placement, on_kernel).library
             self._kernels[key] = CompiledKernels(calls, library)
         return self._kernels[key]
+
+    def pause(self) -> None:
+        """Leave all cores to a measurement; what is compiled so far is kept."""
+        for compiler in self._compilers.values():
+            compiler.pause()
 
     def kernels_of(
         self, cluster: Cluster, plan: Plan, on_kernel: Count | None = None
@@ -192,6 +212,7 @@ def lower_network(
     target_of_task: dict[str, int],
     tunings: Tunings | None = None,
     on_kernel: Count | None = None,
+    on_lowered: Callable[[Kernel], None] | None = None,
 ) -> KernelCalls:
     """Optimise each target's part of a neutral module and lower it.
 
@@ -206,7 +227,7 @@ def lower_network(
         The distinct targets.
     target_of_task
         For each task the position of its target.
-    tunings, on_kernel
+    tunings, on_kernel, on_lowered
         As of `lower_segments`.
 
     Raises
@@ -224,7 +245,9 @@ def lower_network(
         if target != segment_of_task[task]
     }
     segments, outputs = cut_segments(mod, targets, segment_of_task, own_targets=others)
-    return lower_segments(segments, mod["main"].params, outputs, others, tunings, on_kernel)
+    return lower_segments(
+        segments, mod["main"].params, outputs, others, tunings, on_kernel, on_lowered
+    )
 
 
 def _with_inputs(calls: KernelCalls, network: Network) -> KernelCalls:

@@ -8,11 +8,12 @@ workers.)
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import tvm
 from tvm.contrib import cc
 
 from heteroplace.errors import ArtifactError, LoweringError
+from heteroplace.forked_jobs import ForkedJobs
 from heteroplace.lower.fused_functions import last_cause
 from heteroplace.lower.kernels import Kernel
 from heteroplace.lower.library_symbols import is_library_kernel
@@ -27,8 +29,6 @@ from heteroplace.native.compiled_file import SealedCode
 from heteroplace.stage_log import Count
 
 _LIBRARY = "kernels.so"
-_GROUP = 8
-"""Kernels of a CPU that become one object file. All in one take as long, and count as one."""
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
 """Says that the stack need not be executable; without it linkers warn."""
 
@@ -60,26 +60,6 @@ class KernelLibrary:
         self._sealed: weakref.ref[SealedCode] | None = None
 
     @classmethod
-    def from_module(cls, module: tvm.runtime.Module) -> KernelLibrary:
-        """Generate the object files of what TVM has compiled, and link them.
-
-        Raises
-        ------
-        ArtifactError
-            There is no linker, it fails, or there is no folder for temporary files.
-        """
-        objects: list[Path] = []
-
-        def link_and_note(target: str, files: Sequence[str], **_: object) -> None:
-            objects.extend(Path(file) for file in files)
-            link(objects, Path(target))
-
-        with temporary_folder() as folder:
-            path = folder / _LIBRARY
-            module.export_library(str(path), fcompile=link_and_note, workspace_dir=str(folder))
-            return cls({file.name: file.read_bytes() for file in objects}, path.read_bytes())
-
-    @classmethod
     def empty(cls) -> KernelLibrary:
         """Link a library without any kernel."""
         with temporary_folder() as folder:
@@ -107,56 +87,124 @@ class KernelLibrary:
         return held
 
 
+class KernelCompiler:
+    """Generates the code of kernels, on all cores, from the moment when they are lowered.
+
+    TVM's code generator takes one thread, so kernels of CPUs are compiled in forks of this process.
+    All are compiled in the pass context that is in force when this object is made.
+    """
+
+    def __init__(self) -> None:
+        self._context = tvm.transform.PassContext.current()
+        self._jobs = ForkedJobs()
+        self._num_jobs = 0
+        self._others: dict[str, list[Kernel]] = {}
+        """Kernels of each target that is no CPU. They stay together, as a compiler of GPU code
+        takes longer to start than to compile one."""
+        self._symbols: set[str] = set()
+
+    def add(self, kernel: Kernel) -> None:
+        """Take a kernel; one of a CPU is compiled as soon as a core is free."""
+        self._symbols.add(kernel.symbol)
+        if is_library_kernel(kernel.symbol):
+            return
+        if kernel.target.kind.name == "llvm":
+            self._num_jobs += 1
+            self._jobs.submit(lambda: self._object_of(kernel))
+        else:
+            target = f"{kernel.target} host {kernel.target.host}"
+            self._others.setdefault(target, []).append(kernel)
+
+    def pause(self) -> None:
+        """Leave all cores to what follows; `library` goes on."""
+        self._jobs.pause()
+
+    def library(self, kernels: Iterable[Kernel], on_kernel: Count | None = None) -> KernelLibrary:
+        """Link the code of kernels: of these, and of all that were added before.
+
+        Parameters
+        ----------
+        on_kernel
+            Counts the compiled kernels.
+
+        Raises
+        ------
+        LoweringError
+            TVM cannot generate code for a kernel.
+        ArtifactError
+            There is no linker, it fails, or there is no folder for temporary files.
+        """
+        for kernel in kernels:
+            if kernel.symbol not in self._symbols:
+                self.add(kernel)
+        if not self._num_jobs and not self._others:
+            return KernelLibrary.empty()  # of reshapes alone, or kernels of NVIDIA's libraries
+        num_kernels = self._num_jobs + sum(map(len, self._others.values()))
+
+        def count(num_done: int, _: int) -> None:
+            if on_kernel is not None:
+                on_kernel(num_done, num_kernels)
+
+        results = self._jobs.results(count)
+        with temporary_folder() as folder:
+            objects = [folder / f"kernels{index}.o" for index in range(len(results))]
+            for path, content in zip(objects, results, strict=True):
+                path.write_bytes(content)
+            if self._others:
+                count(self._num_jobs, num_kernels)
+                with self._context:
+                    objects += _exported([_built(group) for group in self._others.values()], folder)
+            path = folder / _LIBRARY
+            link(objects, path)
+            return KernelLibrary(
+                {file.name: file.read_bytes() for file in objects}, path.read_bytes()
+            )
+
+    def _object_of(self, kernel: Kernel) -> bytes:
+        # A file in memory: a fork that is ended leaves nothing.
+        with self._context, os.fdopen(os.memfd_create("kernel.o"), "rb") as file:
+            _built([kernel]).save(f"/proc/self/fd/{file.fileno()}", "o")
+            return file.read()
+
+
 def compile_kernels(kernels: Sequence[Kernel], on_kernel: Count | None = None) -> KernelLibrary:
     """Compile all kernels that have code, of all targets, into one library.
 
-    Parameters
-    ----------
-    on_kernel
-        Counts the compiled kernels.
-
-    Raises
-    ------
-    LoweringError
-        TVM cannot generate code for a kernel.
+    Parameters and errors are those of `KernelCompiler.library`.
     """
-    kernels = [kernel for kernel in kernels if not is_library_kernel(kernel.symbol)]
-    if not kernels:  # of a model of reshapes alone, or of kernels by NVIDIA's libraries
-        return KernelLibrary.empty()
-    compiled: list[tvm.runtime.Module] = []
-    num_compiled = 0
-    for group in _groups(kernels):
-        if on_kernel is not None:
-            on_kernel(num_compiled, len(kernels))
-        num_compiled += len(group)
-        functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
-        for kernel in group:
-            assert kernel.functions is not None  # what is left of a compiled kernel has a library
-            functions.update(dict(kernel.functions.functions.items()))
-        try:
-            compiled.append(tvm.build({group[0].target: tvm.IRModule(functions)}))
-        except (RuntimeError, ValueError) as err:
-            raise LoweringError(
-                f"TVM cannot generate code for target {group[0].target}: {last_cause(str(err))}"
-            ) from err
-    # A kernel is looked up in a module and in what it imports.
-    for module in compiled[1:]:
-        compiled[0].import_module(module)
-    return KernelLibrary.from_module(compiled[0])
+    return KernelCompiler().library(kernels, on_kernel)
 
 
-def _groups(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
-    """The kernels of each target, those of CPUs a few at a time.
-
-    Kernels of a GPU stay together, as its compiler takes longer to start than to compile one.
-    """
-    by_target: dict[str, list[Kernel]] = {}
+def _built(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
+    """Generate code for kernels of one target."""
+    functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
     for kernel in kernels:
-        by_target.setdefault(f"{kernel.target} host {kernel.target.host}", []).append(kernel)
-    for of_target in by_target.values():
-        size = _GROUP if of_target[0].target.kind.name == "llvm" else len(of_target)
-        for begin in range(0, len(of_target), size):
-            yield of_target[begin : begin + size]
+        assert kernel.functions is not None  # what is left of a compiled kernel has a library
+        functions.update(dict(kernel.functions.functions.items()))
+    target = kernels[0].target
+    try:
+        with target:  # not that of a segment that is lowered meanwhile
+            return tvm.build({target: tvm.IRModule(functions)})
+    except (RuntimeError, ValueError) as err:
+        raise LoweringError(
+            f"TVM cannot generate code for target {target}: {last_cause(str(err))}"
+        ) from err
+
+
+def _exported(modules: Sequence[tvm.runtime.Module], folder: Path) -> list[Path]:
+    """Write modules of GPUs as object files: the code of the host, and that of the device as data.
+
+    A kernel is looked up in the first module and in what that imports.
+    """
+    objects: list[Path] = []
+
+    def note(_: str, files: Sequence[str], **__: object) -> None:
+        objects.extend(Path(file) for file in files)
+
+    for module in modules[1:]:
+        modules[0].import_module(module)
+    modules[0].export_library(str(folder / _LIBRARY), fcompile=note, workspace_dir=str(folder))
+    return objects
 
 
 def find_compiler() -> str:

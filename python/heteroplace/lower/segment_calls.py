@@ -7,7 +7,7 @@ converts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -50,6 +50,7 @@ def lower_segments(
     targets: Mapping[str, tvm.target.Target] | None = None,
     tunings: Tunings | None = None,
     on_kernel: Count | None = None,
+    on_lowered: Callable[[Kernel], None] | None = None,
 ) -> KernelCalls:
     """Lower every fused function of every segment and list the calls.
 
@@ -65,6 +66,8 @@ def lower_segments(
         there is no tuning.
     on_kernel
         Counts the fused functions.
+    on_lowered
+        Called with each kernel as soon as it is lowered.
 
     Raises
     ------
@@ -84,7 +87,9 @@ def lower_segments(
             )
     # What is kept from earlier networks may come from other tuning records than those in force.
     te_compiler.get().clear()
-    lowerer = _Lowerer(targets=targets or {}, tunings=tunings or {}, on_kernel=on_kernel)
+    lowerer = _Lowerer(
+        targets=targets or {}, tunings=tunings or {}, on_kernel=on_kernel, on_lowered=on_lowered
+    )
     if on_kernel is not None:
         nodes = (node for segment in segments for node in post_order(segment.main.body))
         lowerer.num_calls = sum(is_primitive_call(node) and not _is_alias(node) for node in nodes)
@@ -162,6 +167,7 @@ class _Lowerer:
     on_kernel: Count | None = None
     """Counts `calls`, of `num_calls`."""
     num_calls: int = 0
+    on_lowered: Callable[[Kernel], None] | None = None
 
     def add_input(self, parameter: relay.Var) -> None:
         (type_,) = tensor_types(parameter.checked_type)
@@ -291,12 +297,9 @@ class _Lowerer:
             at = maker, key, str(target)
             if at not in self.variants:
                 symbol, functions = variants.lower(function, target, key, self.tunings[key])
-                if functions is None:
-                    workspace = Workspace(library_workspace_bytes(symbol))
-                    self._note_kernel(symbol, None, target, workspace, function)
-                else:
+                if functions is not None:
                     functions = finished(functions, function, target)
-                    self._add_kernel(symbol, functions, target, function)
+                self._add_kernel(symbol, functions, target, function)
                 self.variants[at] = symbol
         return self.variants[at]
 
@@ -327,22 +330,15 @@ class _Lowerer:
     def _add_kernel(
         self,
         symbol: str,
-        functions: tvm.IRModule,
-        target: tvm.target.Target,
-        function: relay.Function,
-    ) -> None:
-        workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
-        self._note_kernel(symbol, functions, target, workspace, function)
-
-    def _note_kernel(
-        self,
-        symbol: str,
         functions: tvm.IRModule | None,
         target: tvm.target.Target,
-        workspace: Workspace,
         function: relay.Function,
     ) -> None:
-        self.kernels[symbol] = Kernel(
+        if functions is None:
+            workspace = Workspace(library_workspace_bytes(symbol))
+        else:
+            workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
+        kernel = Kernel(
             symbol,
             functions,
             target,
@@ -352,6 +348,9 @@ class _Lowerer:
             tuple(legal_tensors(function)),
             function,
         )
+        self.kernels[symbol] = kernel
+        if self.on_lowered is not None:
+            self.on_lowered(kernel)
 
     def _attributed(self) -> list[KernelCall]:
         """The calls, each of them with a task.

@@ -100,6 +100,7 @@ def profile_network(
     profiler.run(near, stored)
     for host, each in far:
         host.measure(each, stored, profiler)
+    compiled.pause()  # where all is known; what measures interference wants all cores
     stored = {**stored, **profiler.measured}
     times = {
         device_class(cluster, each.under_test.device): each.costs(graph, stored)
@@ -158,13 +159,14 @@ def with_workspaces(
     """Return the network with the scratch memory that the kernels of each task use.
 
     The largest of all devices that can be measured; errors as of `profile_network`. The kernels are
-    lowered for it, and found again by the measuring that follows. `with_inner_values`: values that
-    only the kernels of one task read are scratch memory of it. `on_kernel` counts the kernels.
+    lowered for it, and found again by the measuring that follows. Other cores compile them already.
+    `with_inner_values`: values that only the kernels of one task read are scratch memory of it.
+    `on_kernel` counts the kernels.
     """
     devices = find_devices_under_test(compiled.graph, cluster, remote_hosts, skips_absent)
     for index, under_test in enumerate(devices):
         count = None if on_kernel is None else _count_part(on_kernel, index, len(devices))
-        calls = compiled.calls(cluster, under_test.placement, count)
+        calls = compiled.calls(cluster, under_test.placement, count, compiles=True)
         graph = with_kernel_workspaces(compiled.graph, calls, with_inner_values)
         compiled = compiled.with_graph(graph)
     return compiled

@@ -221,7 +221,8 @@ class Profiler:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Count the time of the block as that of measuring."""
+        """Count the time of the block as that of measuring, and let no fork compile meanwhile."""
+        self.compiled.pause()
         self._measuring_since = time.perf_counter()
         try:
             yield
