@@ -92,21 +92,22 @@ def test_records_that_are_none_are_refused(
 
 @pytest.mark.costly
 @pytest.mark.parametrize(
-    ("options", "dtype", "tolerance"),
+    ("options", "least", "most"),
     [
-        pytest.param(["--desired-layout", "NHWC"], "float32", 1e-5, marks=pytest.mark.slow),
-        pytest.param(["--mixed-precision"], "float16", 2e-2, marks=pytest.mark.slow),
-        (["--desired-layout", "NHWC", "--mixed-precision"], "float16", 2e-2),
+        pytest.param(["--desired-layout", "NHWC"], 0, 1e-5, marks=pytest.mark.slow),
+        pytest.param(["--mixed-precision"], 1e-4, 1e-2, marks=pytest.mark.slow),
+        (["--desired-layout", "NHWC", "--mixed-precision"], 1e-4, 1e-2),
     ],
 )
 def test_layouts_and_mixed_precision_are_what_is_placed(
-    here: Path, options: list[str], dtype: str, tolerance: float
+    here: Path, options: list[str], least: float, most: float
 ) -> None:
+    """`least`, `most`: how far outputs are off, relative to the largest. Half precision is off by
+    its roundings, which the verification of `compile` allows."""
     ops = [f"{option}-ops" for option in options if option.startswith("--")]
     named = [word for option in ops for word in (option, "nn.conv2d")]
     assert main([*COMPILE, *options, *named, "-o", "made.so"]) == 0
     plain, made = read_manifest("plain.so"), read_manifest("made.so")
     assert plain.program_text != made.program_text
-    assert dtype in {tensor.dtype for tensor in made.solution.graph.tensors}
     found, expected = outputs("made.so"), outputs("plain.so")
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+    assert least <= np.abs(found - expected).max() / np.abs(expected).max() <= most

@@ -30,6 +30,7 @@ from heteroplace.model.plan import Plan
 from heteroplace.model.routed.route_profile import RouteProfile
 from heteroplace.model.solution import Solution
 from heteroplace.registry import load_plugin
+from heteroplace.relay.expressions import element_types
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.decisions import typical_capacity
 from heteroplace.solve import Problem, SolveOptions, solve_network
@@ -132,8 +133,7 @@ def prepare(
 def _in_float32(mod: tvm.IRModule, cluster: Cluster) -> tvm.IRModule:
     """Return a module that computes in float32 what no device computes in half precision."""
     mod = tvm.relay.transform.InferType()(mod)
-    dtypes = set(map(str, tvm.relay.analysis.all_dtypes(mod["main"])))
-    if dtypes.isdisjoint(_HALF_TYPES) or not load_entry(_COMPUTES_IN_FLOAT32)(cluster):
+    if element_types(mod).isdisjoint(_HALF_TYPES) or not load_entry(_COMPUTES_IN_FLOAT32)(cluster):
         return mod
     return load_entry(_IN_FLOAT32)()(mod)
 

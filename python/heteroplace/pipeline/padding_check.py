@@ -19,6 +19,7 @@ from heteroplace.files.call_lengths import CallLengths
 from heteroplace.listed_sizes import ListedSizes
 from heteroplace.lower.executable import Executable
 from heteroplace.pipeline.low_precision import low_precision_text
+from heteroplace.relay.expressions import element_types
 from heteroplace.relay.ranges.drawn import array_in
 from heteroplace.relay.ranges.interval import Interval
 from heteroplace.relay.ranges.legal import legal_inputs
@@ -148,6 +149,8 @@ def _tolerance(part: Executable, max_error: float) -> float:
     if low_precision_text(part.solution):
         return max_error
     dtypes = {tensor.dtype for tensor in part.lowered.program.tensors}
+    if part.source is not None:  # a value that is rounded within a kernel is no tensor
+        dtypes |= element_types(part.source.mod)
     return max(_TOLERANCES.get(dtype, _TOLERANCE) for dtype in (*dtypes, ""))
 
 

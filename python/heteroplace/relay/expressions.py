@@ -45,6 +45,11 @@ def post_order_of_function(function: relay.Function) -> list[relay.Expr]:
     return nodes
 
 
+def element_types(mod: tvm.IRModule) -> set[str]:
+    """Return the element types of all values of a module whose types are inferred."""
+    return set(map(str, relay.analysis.all_dtypes(mod["main"])))
+
+
 def is_primitive_call(expr: relay.Expr) -> bool:
     """Say whether `expr` calls a fused function, as FuseOps leaves them."""
     return isinstance(expr, relay.Call) and is_primitive(expr.op)

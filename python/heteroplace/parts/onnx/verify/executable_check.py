@@ -31,6 +31,7 @@ from heteroplace.parts.onnx.verify.tolerances import (
     furthest_off,
 )
 from heteroplace.pipeline.low_precision import low_precision_text
+from heteroplace.relay.expressions import element_types
 from heteroplace.relay.module_source import InputSet
 from heteroplace.relay.ranges.array_intervals import legal_arrays
 from heteroplace.run.executor import Executor
@@ -161,7 +162,7 @@ def _compared(
     seeded = [legal_arrays(mod["main"], seed) for seed in range(num_items)]
     outcomes = []
     with Executor(executable) as executor:
-        comparison = _Comparison(executor, executable, source, max_error)
+        comparison = _Comparison(executor, executable, mod, source, max_error)
         outcomes.append(comparison.outcome("", seeded))
         # Each item of a plan for several gets the same inputs.
         outcomes += [
@@ -180,6 +181,7 @@ class _Comparison:
 
     executor: Executor
     executable: Executable
+    mod: tvm.IRModule
     source: OnnxSource
     max_error: float
 
@@ -188,7 +190,7 @@ class _Comparison:
         source, executable = self.source, self.executable
         items = _parts_of_model(inputs, source)
         parts, references = self._outputs(items)
-        tolerance = _tolerance(executable, source)
+        tolerance = _tolerance(executable, self.mod, source)
         note = low = low_precision_text(executable.solution)
         if low:
             tolerance = replace(tolerance, relative=self.max_error)
@@ -314,8 +316,11 @@ def _half_types(source: OnnxSource) -> set[str]:
     return {halves[tensor.data_type] for tensor in weights if tensor.data_type in halves}
 
 
-def _tolerance(executable: Executable, source: OnnxSource) -> Tolerance:
+def _tolerance(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> Tolerance:
+    """The tolerance for all types of the network; a value that is rounded to 16 bits within a
+    kernel is no tensor of the program."""
     dtypes = {tensor.dtype for tensor in executable.lowered.program.tensors}
+    dtypes |= element_types(mod)
     if not dtypes & _QUANTISED_TYPES:  # then the model need not be read once more
         return choose_tolerance(dtypes, ())
     return choose_tolerance(dtypes, {node.op_type for node in all_nodes(source.graph_only().graph)})
