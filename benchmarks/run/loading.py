@@ -29,7 +29,8 @@ from heteroplace.progress import prefixed
 from zoo.models.catalogue import SMALLEST, matching_names, onnx_model_of
 
 _NETWORKS = (SMALLEST, "shufflenet", "mobilenet_v3_large", "resnet50", "bert_base")
-_TURNS, _FIRST_RESULTS = 9, 3
+_LONG, _SHORT = (3, 9), (1, 2)
+"""How many first results, and how many turns of loading."""
 _LOADS = """
 import json, pathlib, re, sys, time
 started = time.perf_counter(), time.process_time()
@@ -60,11 +61,13 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
 
 def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
     """Measure one network: medians of seconds of loading, and of MiB after a run."""
-    model = SMALL() if name == SMALLEST else onnx_model_of(name)
+    model, (num_first, num_turns) = (
+        (SMALL(), _SHORT) if name == SMALLEST else (onnx_model_of(name), _LONG)
+    )
     path, inputs = folder / "model.onnx", folder / "inputs.npz"
     onnx.save(model, path)
     firsts, file = [], path
-    for number in range(_FIRST_RESULTS):
+    for number in range(num_first):
         say("compiling from empty caches")
         stores = {
             PATH_VARIABLE: str(folder / f"{number}.sqlite"),
@@ -79,7 +82,7 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
     np.savez(inputs, **arrays)
     say("measuring")
     taken: dict[str, list[list[float]]] = {"ours": [], "onnxruntime": []}
-    for _ in range(_TURNS):
+    for _ in range(num_turns):
         taken["ours"].append(_measured(_OURS, file))
         taken["onnxruntime"].append(_measured(_PEER, path, inputs))
     first_s, again_s = (median(values) for values in zip(*firsts, strict=True))
