@@ -214,7 +214,7 @@ $(VENV)/.stamp-native: $(VENV)/.stamp-deps $(NATIVE_SOURCES)
 	touch $@
 
 $(VENV)/.stamp-tvm: $(VENV)/.stamp-deps python/heteroplace/tvm_wheel.py \
-                    $(wildcard python/heteroplace/data/*_lazy.c)
+                    python/heteroplace/tvm_interface.py $(wildcard python/heteroplace/data/*)
 	@case "$$(cat $(VENV)/.tvm)" in \
 	  wheel) $(BIN)/python python/heteroplace/tvm_wheel.py install ;; \
 	  system) ;; \

@@ -23,6 +23,7 @@ LAYERS = {
     "entry": (0, 0),
     "interrupts": (0, 1),
     "tvm_wheel": (0, 0),
+    "tvm_interface": (0, 0),
     "errors": (0, 1),
     "argument_checks": (0, 2),
     "options": (0, 3),
@@ -256,8 +257,8 @@ def faults_inside(part: str, layer: tuple[int, int], found: Import) -> Iterator[
         part.startswith("parts.") and found.name.startswith(OF_COMMANDS)
     ):
         return
-    elif part == "tvm_wheel":
-        yield "tvm_wheel runs alone and imports nothing of heteroplace"
+    elif part in ("tvm_wheel", "tvm_interface"):
+        yield f"{part} runs alone and imports nothing of heteroplace"
     elif target in NOT_IMPORTED:
         yield f"nothing imports {target}"
     elif target not in LAYERS:

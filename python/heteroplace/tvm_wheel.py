@@ -2,15 +2,15 @@
 
 The package `apache-tvm` has no Relay any more. The wheel ``bitblas==0.1.0.post1`` carries a whole
 TVM 0.17.dev0 with Relay, LLVM, CUDA and NVRTC inside. This script takes that TVM out and packs it
-as the distribution `tvm-relay` (import name ``tvm``); its ``libtvm.so`` needs no driver or NVRTC::
+as the distribution `tvm-relay` (import name ``tvm``). Its ``libtvm.so`` needs no driver or NVRTC,
+and TVM's Cython interface is compiled for this Python; another Python calls TVM by ctypes::
 
     python python/heteroplace/tvm_wheel.py build      # prints the path of the wheel
     python -m heteroplace.tvm_wheel install           # build, and install into this interpreter
     python -m heteroplace.tvm_wheel check             # which TVM is importable, has it Relay?
 
-Only the standard library is used, and nothing of heteroplace is imported, so the file also runs
-by itself before anything is installed; that is why its error type is not in ``errors.py``.
-The same inputs and the same Python give the same wheel, byte for byte.
+Only the standard library is used, so the file runs before anything is installed. The same inputs
+and the same Python give the same wheel, byte for byte.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,6 +55,9 @@ _HOST_CONFIG = {"targets": [{"kind": "llvm"}]}
 _DATA = Path(__file__).resolve().parent / "data"
 _LAZY = {"libcuda.so.1": _DATA / "libcuda_lazy.c", "libnvrtc.so.12": _DATA / "libnvrtc_lazy.c"}
 """Libraries that libtvm.so needs, and ours in their place, which open them at the first call."""
+_INTERFACE = [Path(__file__).resolve().with_name("tvm_interface.py"), _DATA / "tvm_c_api.h"]
+_CYTHON = f"{_TVM}python/tvm/_ffi/_cython/"
+_HEADER = Path(sysconfig.get_paths()["include"], "Python.h")
 
 
 class TVMWheelError(Exception):
@@ -69,9 +73,9 @@ def default_cache_dir() -> Path:
 def build_wheel(cache_dir: Path, source: Path | None = None) -> Path:
     """Make the wheel in `cache_dir`, or find it there, and return its path.
 
-    A wheel that is already there is taken if its SHA-256 is the recorded one and the recipe (this
-    file and the C source) has not changed. Several processes may call this at once: the others
-    wait. A build that is killed leaves nothing under the wheel's name.
+    A wheel that is already there is taken if its SHA-256 is the recorded one, and recipe and Python
+    are the same. Several processes may call this at once: the others wait. A build that is killed
+    leaves nothing under the wheel's name.
 
     Parameters
     ----------
@@ -138,9 +142,7 @@ def describe_tvm() -> tuple[bool, str]:
     The import runs in a process of its own: a library that cannot be loaded may end the process.
     """
     program = (
-        "import importlib.util as u\n"
-        "if u.find_spec('tvm') is None: raise SystemExit('no module tvm')\n"
-        "import tvm\n"
+        "import importlib.util as u, tvm\n"
         "has = u.find_spec('tvm.relay') is not None\n"
         "print(tvm.__version__, 'with' if has else 'WITHOUT', 'Relay, in', tvm.__path__[0])\n"
         "raise SystemExit(0 if has else 3)\n"
@@ -153,15 +155,15 @@ def describe_tvm() -> tuple[bool, str]:
 
 
 def _is_current(wheel: Path) -> bool:
-    """Tell whether `wheel` is complete, unchanged, and made by this recipe."""
     note = Path(f"{wheel}.json")
     return wheel.is_file() and note.is_file() and note.read_text() == _record_of(wheel)
 
 
 def _record_of(wheel: Path) -> str:
-    """Return what the file beside a good wheel says: its digest, and those of the recipe."""
-    recipe = [_sha256(path) for path in (Path(__file__), *_LAZY.values())]
-    return json.dumps({"sha256": _sha256(wheel), "recipe": recipe})
+    """Return what the file beside a good wheel says: its digest, the recipe's, the Python."""
+    recipe = [_sha256(path) for path in (Path(__file__), *_LAZY.values(), *_INTERFACE)]
+    python = sys.implementation.cache_tag if _HEADER.is_file() else ""
+    return json.dumps({"sha256": _sha256(wheel), "recipe": recipe, "python": python})
 
 
 def _require_platform() -> None:
@@ -186,7 +188,7 @@ def _find_c_compiler() -> list[str]:
     for command in candidates:
         if command and shutil.which(command[0]):
             return command
-    looked_for = ", ".join(shlex.join(command) for command in candidates)
+    looked_for = ", ".join(map(shlex.join, candidates))
     raise TVMWheelError(f"no C compiler found ({looked_for}): run `sudo apt-get install gcc`")
 
 
@@ -213,8 +215,7 @@ def _obtain_source(cache_dir: Path, work: Path, source: Path | None) -> Path:
 
 
 def _verify(path: Path) -> Path:
-    sha = _sha256(path)
-    if sha != SOURCE_SHA256:
+    if (sha := _sha256(path)) != SOURCE_SHA256:
         raise TVMWheelError(f"{path}: SHA-256 is {sha}, expected {SOURCE_SHA256} ({SOURCE_NAME})")
     return path
 
@@ -236,15 +237,12 @@ def _repack(source: Path, work: Path, compiler: Sequence[str]) -> Path:
             members[f"tvm/{lazy.stem}.so"] = _compile_lazy(work, compiler, lazy, needed)
             command += ["--replace-needed", needed, f"{lazy.stem}.so"]
         _execute([*command, str(library)])
-        for name in names:
-            member = _new_name(name)
-            if member is not None:
-                members[member] = archive.read(name)
+        members |= {new: archive.read(old) for old in names if (new := _new_name(old)) is not None}
+        members |= _compile_interface(work, archive)
     licences = sorted(name for name in members if name.startswith(f"{DIST_INFO}/licenses/"))
     members[f"{DIST_INFO}/METADATA"] = _metadata(licences)
-    generator = b"Wheel-Version: 1.0\nGenerator: heteroplace.tvm_wheel\n"
-    tag = b"Root-Is-Purelib: false\nTag: py3-none-linux_x86_64\n"
-    members[f"{DIST_INFO}/WHEEL"] = generator + tag
+    about = b"Wheel-Version: 1.0\nGenerator: heteroplace.tvm_wheel\nRoot-Is-Purelib: false\n"
+    members[f"{DIST_INFO}/WHEEL"] = about + b"Tag: py3-none-linux_x86_64\n"
     _say(f"packing {WHEEL_NAME}")
     wheel = work / WHEEL_NAME
     _write_wheel(wheel, members)
@@ -289,39 +287,44 @@ def _compile_lazy(work: Path, compiler: Sequence[str], source: Path, needed: str
     return library
 
 
+def _compile_interface(work: Path, archive: zipfile.ZipFile) -> dict[str, bytes | Path]:
+    if not _HEADER.is_file():
+        _say(f"no {_HEADER} (python3-dev has it): calls of TVM will take three times as long")
+        return {}
+    _say("compiling TVM's Cython interface")
+    archive.extractall(work, [name for name in archive.namelist() if name.startswith(_CYTHON)])
+    done = _execute([sys.executable, str(_INTERFACE[0]), str(work / _CYTHON), str(work)])
+    module = Path(done.splitlines()[-1])
+    return {f"tvm/_ffi/_cy3/{module.name}": module}
+
+
 def _metadata(licences: Sequence[str]) -> bytes:
-    lines = [
-        "Metadata-Version: 2.1",
-        "Name: tvm-relay",
-        f"Version: {VERSION}",
-        f"Summary: TVM 0.17.dev0 with Relay, repacked from {SOURCE_REQUIREMENT}",
-        "License: Apache-2.0",
-        "Requires-Python: >=3.10",
-    ]
     prefix = f"{DIST_INFO}/licenses/"
-    lines += [f"License-File: {name[len(prefix) :]}" for name in licences]
-    lines += [f"Requires-Dist: {requirement}" for requirement in REQUIRES.split()]
+    lines = [
+        *("Metadata-Version: 2.1", "Name: tvm-relay", f"Version: {VERSION}"),
+        f"Summary: TVM 0.17.dev0 with Relay, repacked from {SOURCE_REQUIREMENT}",
+        *("License: Apache-2.0", "Requires-Python: >=3.10"),
+        *(f"License-File: {name[len(prefix) :]}" for name in licences),
+        *(f"Requires-Dist: {requirement}" for requirement in REQUIRES.split()),
+    ]
     return ("\n".join(lines) + "\n").encode()
 
 
 def _write_wheel(path: Path, members: Mapping[str, bytes | Path]) -> None:
     """Write the members in the order of their names, then RECORD; dates and modes are fixed."""
-    rows = []
+    record = f"{DIST_INFO}/RECORD"
+    rows: list[str] = []
     with zipfile.ZipFile(path, "w") as archive:
-        for name in sorted(members):
-            content = members[name]
+        for name in [*sorted(members), record]:
+            content = (
+                "\n".join([*rows, f"{record},,\n"]).encode() if name == record else members[name]
+            )
             data = content.read_bytes() if isinstance(content, Path) else content
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             rows.append(f"{name},sha256={digest},{len(data)}")
-            _add_member(archive, name, data)
-        rows.append(f"{DIST_INFO}/RECORD,,")
-        _add_member(archive, f"{DIST_INFO}/RECORD", ("\n".join(rows) + "\n").encode())
-
-
-def _add_member(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-    info.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
-    archive.writestr(info, data, zipfile.ZIP_DEFLATED, compresslevel=6)
+            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            info.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
+            archive.writestr(info, data, zipfile.ZIP_DEFLATED, compresslevel=6)
 
 
 def _sha256(path: Path) -> str:
@@ -353,9 +356,8 @@ def _say(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tvm_wheel", description="Make, install or check a TVM that has Relay."
-    )
+    description = "Make, install or check a TVM that has Relay."
+    parser = argparse.ArgumentParser(prog="tvm_wheel", description=description)
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="make the wheel and print its path")
     build.add_argument("--output-dir", type=Path, help="copy the wheel there (default: no copy)")
@@ -370,10 +372,8 @@ def _parser() -> argparse.ArgumentParser:
 def _copy_to(wheel: Path, folder: Path) -> Path:
     """Copy `wheel` into `folder`, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / wheel.name
     with tempfile.TemporaryDirectory(prefix=".copy-", dir=folder) as work:
-        Path(shutil.copy(wheel, work)).replace(target)
-    return target
+        return Path(shutil.copy(wheel, work)).replace(folder / wheel.name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import zipfile
 from pathlib import Path
@@ -50,7 +51,8 @@ def compile_nvrtc(folder: Path, major: int) -> Path:
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The small wheel; its digest is the pinned one for this test."""
+    """The small wheel; its digest is the pinned one for this test, and Python has no headers."""
+    monkeypatch.setattr(tvm_wheel, "_HEADER", tmp_path / "Python.h")
     driver = tmp_path / "libcuda.so.1"
     library = tmp_path / "libtvm.so"
     compile_library(driver, "int cuModuleUnload(void* module) { return module != 0; }")
@@ -88,6 +90,69 @@ def test_wheel_has_tvm_its_libraries_and_all_licences(tmp_path: Path, source: Pa
             f"{info}licenses/LICENSE.bitblas.txt",
             f"{info}licenses/licenses/LICENSE.part.txt",
         }
+
+
+CORE = "tvm/_ffi/_cython/core.pyx"
+HEADER = Path(sysconfig.get_paths()["include"], "Python.h")
+
+
+@pytest.mark.costly(8)
+def test_the_cython_interface_is_compiled_for_this_python(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    plain = tvm_wheel.build_wheel(cache, source).read_bytes()
+    with zipfile.ZipFile(source, "a") as archive:
+        archive.writestr(f"bitblas/3rdparty/tvm/python/{CORE}", "def answer():\n    return 42\n")
+    monkeypatch.setattr(tvm_wheel, "SOURCE_SHA256", hashlib.sha256(source.read_bytes()).hexdigest())
+    # What was made before Python had headers is made again.
+    monkeypatch.setattr(tvm_wheel, "_HEADER", HEADER)
+    wheel = tvm_wheel.build_wheel(cache, source)
+    assert wheel.read_bytes() != plain
+    name = f"tvm/_ffi/_cy3/core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name, CORE} <= set(archive.namelist())
+        path = archive.extract(name, tmp_path)
+    program = (
+        "import importlib.util as u; s = u.spec_from_file_location('tvm._ffi._cy3.core', PATH)"
+        "; m = u.module_from_spec(s); s.loader.exec_module(m); print(m.answer())"
+    )
+    program = program.replace("PATH", repr(path))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "42\n", done.stderr
+
+
+def test_where_python_has_no_headers_the_interface_is_left_out(
+    tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tvm_wheel.build_wheel(tmp_path / "cache", source)
+    assert "Python.h (python3-dev has it)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("variables", [{"CXX": "no-such-compiler"}, {"CXX": "c++ --no-such-flag"}])
+def test_a_compiler_that_fails_is_named(tmp_path: Path, variables: dict[str, str]) -> None:
+    sources, target = tmp_path / "sources", tmp_path / "target"
+    sources.mkdir()
+    target.mkdir()
+    (sources / "core.pyx").write_text("answer = 42\n")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT.with_name("tvm_interface.py")), str(sources), str(target)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert "no-such-" in done.stderr
+    assert not list(target.iterdir())
+
+
+@pytest.mark.relay
+def test_tvm_is_called_by_the_interface() -> None:
+    program = "import tvm; print(tvm.runtime.Object.__mro__[1].__module__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "tvm._ffi._cy3.core"
 
 
 def test_record_lists_every_member_with_its_digest(tmp_path: Path, source: Path) -> None:

@@ -26,7 +26,8 @@ def add_commands(commands: Parsers) -> None:
         "install a TVM with Relay, which compiling and running need",
         run,
         description="Make a wheel of the TVM with Relay that the public wheel bitblas carries, "
-        "keep it in the cache folder, and install it into this Python. It needs a C compiler.",
+        "keep it in the cache folder, and install it into this Python. It needs compilers for C "
+        "and C++.",
         group=MACHINE,
     )
     parser.add_argument("--check", action="store_true", help="only say which TVM there is")
