@@ -119,10 +119,13 @@ class CompiledNetwork:
             whole = self._routed.calls(cluster, placement)
             self._calls[key] = routed_lowering().at_capacity(whole, self._capacity)
         elif key not in self._calls:
-            compiler = KernelCompiler() if compiles else None
-            calls = self._lowered(targets, target_of_task, on_kernel, compiler)
-            if compiler is not None:
-                self._compilers[key] = compiler
+            if compiles:
+                self._compilers[key] = KernelCompiler()
+            try:
+                calls = self._lowered(targets, target_of_task, on_kernel, self._compilers.get(key))
+            except BaseException:
+                self.pause()
+                raise
             self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]
 
