@@ -15,6 +15,7 @@ import pytest
 from rank_jobs import mpiexec
 
 from benchmarks import command as bench
+from benchmarks.run import busy
 from benchmarks.tables.command import BENCH, DOCUMENTS, MANIFEST
 from heteroplace.measure import timed_runs
 from tests.short_measuring import short_measuring
@@ -58,6 +59,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A store that all share: what one has measured, the next one knows."""
     with pytest.MonkeyPatch.context() as patch, short_measuring():
         patch.setattr(timed_runs, "MAX_RUNS", 1)  # of a turn; rounds remain as many
+        patch.setattr(busy, "LOADS", (0, 1))
         patch.setenv("HETEROPLACE_COSTS", str(tmp_path_factory.mktemp("costs") / "costs.sqlite"))
         yield
 
