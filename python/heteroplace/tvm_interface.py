@@ -28,6 +28,9 @@ CYTHON_VERSION = "3.0.12"
 MODULE = "tvm._ffi._cy3.core"
 
 _HEADER = Path(__file__).resolve().parent / "data" / "tvm_c_api.h"
+_HANDLED, _ALL_HANDLED = "except Exception as err:", "except BaseException as err:"
+"""In `packed_func.pxi`, what a Python function raises that C++ calls. By the first, Ctrl-C there
+would be no error for C++, which would go on."""
 _INCLUDED = ("c_runtime_api.h", "c_backend_api.h", "ndarray.h")
 """Headers of TVM that the sources name, all of them in `tvm/runtime`."""
 
@@ -44,6 +47,11 @@ def compile_interface(sources: Path, target: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=target) as name:
         work = Path(name)
         shutil.copytree(sources, work / "sources")
+        functions = work / "sources" / "packed_func.pxi"
+        text = functions.read_text()
+        if text.count(_HANDLED) != 1:
+            raise RuntimeError(f"{functions.name} has no `{_HANDLED}`: another TVM")
+        functions.write_text(text.replace(_HANDLED, _ALL_HANDLED))
         headers = work / "include" / "tvm" / "runtime"
         headers.mkdir(parents=True)
         for included in _INCLUDED:

@@ -173,6 +173,7 @@ def test_a_session_has_one_call_at_a_time(library: str) -> None:
     ask(executor, session, vector(0))
 
 
+@pytest.mark.costly(3)
 def test_a_session_that_is_dropped_in_the_middle_frees_its_slot(library: str) -> None:
     executor = make(library, in_place("fake:1000000"))
     for seed in range(20):

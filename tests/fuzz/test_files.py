@@ -51,6 +51,7 @@ def check(kind: str, seed: str, num_cases: int) -> None:
     assert min(num_right, outcomes[REFUSED]) >= least, outcomes
 
 
+@pytest.mark.costly(18)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files(pytestconfig: pytest.Config, kind: str) -> None:

@@ -75,6 +75,7 @@ ATTENTIONS = [
 """Batch, heads, groups, length and size; tokens of the past."""
 
 
+@pytest.mark.costly(17)
 @pytest.mark.parametrize(("sizes", "past", "options"), ATTENTIONS, ids=str)
 def test_attention_has_the_numbers_of_numpy(
     sizes: tuple[int, ...], past: list[int], options: AttentionOptions
@@ -92,6 +93,7 @@ def test_attention_has_the_numbers_of_numpy(
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.costly(3)
 def test_attention_for_any_processor() -> None:
     for length in (2, 11):  # 11 queries of two heads are tiles of six rows, more than four lanes
         cache = 1, 1, CAPACITY, 8
@@ -199,6 +201,7 @@ def decoder(length: int) -> tuple[onnx.ModelProto, dict[str, Any]]:
     return om.typed_model(nodes, inputs, outputs, weights, domains=["com.microsoft"]), inputs
 
 
+@pytest.mark.costly(6)
 @pytest.mark.parametrize("length", [1, 16])
 def test_a_decoder_is_verified_and_has_the_numbers_of_onnxruntime(length: int) -> None:
     model, inputs = decoder(length)

@@ -55,6 +55,7 @@ def scatter_model(*, reads_old: bool) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.costly
 def test_a_decoder_holds_nothing_of_the_size_of_its_cache_but_the_cache() -> None:
     executable = compiled(onnx_decoder(1), state="auto")
     program = executable.lowered.program
@@ -67,12 +68,14 @@ def test_a_decoder_holds_nothing_of_the_size_of_its_cache_but_the_cache() -> Non
     assert executable.memory[0].values_bytes > 2 * 4 * prod(CACHE)
 
 
+@pytest.mark.costly
 def test_without_the_option_the_cache_goes_in_and_out() -> None:
     executable = compiled(onnx_decoder(1))
     assert tensors_in(executable, "session") == []
     assert prod(CACHE) in tensors_in(executable, "arena")
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("length", [1, 5])
 def test_a_session_writes_the_same_tokens_as_onnxruntime(length: int) -> None:
     prompt = list(range(1, 11))
@@ -81,6 +84,7 @@ def test_a_session_writes_the_same_tokens_as_onnxruntime(length: int) -> None:
         assert list(session.generate(prompt, max_new_tokens=8)) == greedy_tokens(prompt, 8)
 
 
+@pytest.mark.costly
 def test_a_forked_cache_is_another_one() -> None:
     prompt = [7, 3, 9]
     with Executor(compiled(onnx_decoder(1), state="auto")) as executor:

@@ -77,6 +77,7 @@ def reference() -> Reference:
     return Reference(encoder())
 
 
+@pytest.mark.costly(4)
 def test_results_are_those_of_onnxruntime_at_each_length(
     executor: hp.Executor, reference: Reference
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_server_takes_requests_of_any_length(executor: hp.Executor, reference:
         assert "expected INT64 of shape [2, -1], got INT64 of shape [1, 5]" in answer.error
 
 
+@pytest.mark.costly
 def test_places_that_read_no_others_need_no_mask() -> None:
     model = sequence_models.per_position()
     reference = Reference(model)
@@ -271,6 +273,7 @@ def test_without_the_devices_nothing_is_checked_and_nothing_is_padded() -> None:
         compiled(sequence_models.per_position(), cluster=cluster)
 
 
+@pytest.mark.costly
 def test_a_number_of_places_serves_as_a_mask() -> None:
     model = sequence_models.mean_of_first()
     reference = Reference(model)
@@ -281,6 +284,7 @@ def test_a_number_of_places_serves_as_a_mask() -> None:
             reference.check(executor.run(inputs), inputs)
 
 
+@pytest.mark.costly
 def test_a_mask_and_an_output_have_the_length_at_two_axes(tmp_path: Path) -> None:
     model = sequence_models.pairs()
     reference, random = Reference(model), np.random.default_rng(0)
@@ -377,6 +381,7 @@ def test_one_size_is_placed_at_a_time() -> None:
         hp.place(encoder(), cpu_cluster(), costs=random_costs, sizes={LENGTH: SIZES})
 
 
+@pytest.mark.costly(4)
 def test_the_command_compiles_several_sizes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

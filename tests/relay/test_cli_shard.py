@@ -224,6 +224,7 @@ def test_wrong_arguments_are_told(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.costly
 def test_no_place_for_a_model_is_told_by_a_code_of_its_own(
     files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ def num_threads() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
+@pytest.mark.costly(5)
 def test_a_block_closes_the_executor_of_a_file(
     executable: Executable, inputs: dict[str, np.ndarray], tmp_path: Path
 ) -> None:

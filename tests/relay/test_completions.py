@@ -55,6 +55,7 @@ def complete(client: HttpClient, **fields: Any) -> Any:
     return client.call("POST", "/v1/completions", json.dumps(request).encode())
 
 
+@pytest.mark.costly
 def test_a_whole_text(client: HttpClient, expected: str) -> None:
     answer = complete(client)
     assert answer.status == 200
@@ -133,6 +134,7 @@ def test_a_client_that_leaves_frees_its_place(
     assert 1 <= len(lengths) < 20
 
 
+@pytest.mark.costly
 def test_a_text_that_takes_too_long(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SessionDecoder, "run", lambda *_: time.sleep(0.4))
     with server(cast(Any, executor), timeout_s=0.2) as client:

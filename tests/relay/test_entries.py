@@ -93,6 +93,7 @@ def check_runs(executor: hp.Executor) -> None:
     np.testing.assert_allclose(y, expected.run(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.costly
 def test_a_session_goes_on_through_all_entries(executable: hp.Executable) -> None:
     with hp.Executor(executable) as executor:
         check_runs(executor)
@@ -122,6 +123,7 @@ def test_equal_weights_lie_in_the_file_once(executable: hp.Executable) -> None:
     assert len({id(each.blob) for each in programs}) == 1
 
 
+@pytest.mark.costly
 @needs_two_cores
 def test_entries_keep_state_in_memories_of_their_own() -> None:
     places = {"one": "cpu.1", "many": "cpu.0"}

@@ -56,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.costly(5)
 @pytest.mark.parametrize(("length", "has_all_rows"), [(1, True), (4, False)])
 def test_other_decoders_write_what_onnxruntime_writes(
     expected: list[int], length: int, has_all_rows: bool
@@ -65,6 +66,7 @@ def test_other_decoders_write_what_onnxruntime_writes(
     assert session.num_tokens == len(PROMPT) + COUNT
 
 
+@pytest.mark.costly(5)
 def test_a_file_of_several_lengths_reads_prompts_in_chunks(
     expected: list[int], tmp_path: Path
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_file_of_several_lengths_reads_prompts_in_chunks(
         assert session.num_calls == 2 + COUNT - 1
 
 
+@pytest.mark.costly
 def test_prompts_of_any_length(executor: Executor) -> None:
     ids = [5 * number % 256 for number in range(CAPACITY)]
     for size in (1, 3, 4, 5, 17, CAPACITY - 1, CAPACITY):
@@ -120,6 +123,7 @@ def test_a_program_that_is_no_decoder_is_refused() -> None:
         session.generate([1])
 
 
+@pytest.mark.costly(5)
 def test_compile_takes_a_tokenizer(folder: Path, tmp_path: Path) -> None:
     executable = compiled(onnx_decoder(1), tokenizer=folder / "tokenizer.json")
     executable.export_library(tmp_path / "model.so")
@@ -174,6 +178,7 @@ def test_the_command_draws_and_chats(folder: Path, capsys: pytest.CaptureFixture
     assert printed.out.endswith("\n")  # the error begins on a line of its own
 
 
+@pytest.mark.costly(4)
 def test_the_command_says_what_a_file_lacks(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -130,6 +130,7 @@ def test_caches_of_a_capacity_give_the_same_logits(style: Style) -> None:
     assert ("a window of" in sessions[1].report[0]) is bool(style.window)
 
 
+@pytest.mark.costly(9)
 @pytest.mark.parametrize("style", [LLAMA, GPT2], ids=["llama", "gpt2"])
 def test_sessions_write_what_onnxruntime_writes(style: Style) -> None:
     model = grown_decoder(style)
@@ -141,6 +142,7 @@ def test_sessions_write_what_onnxruntime_writes(style: Style) -> None:
         assert session.num_calls == 2 + 1 + COUNT - 1
 
 
+@pytest.mark.costly
 def test_rows_of_keys_and_values_are_written_in_place() -> None:
     program = compiled(grown_decoder(QWEN), sizes={**SIZES, "sequence_length": 1}).lowered.program
     size = SHARED * CAPACITY * SIZE
@@ -152,6 +154,7 @@ def test_rows_of_keys_and_values_are_written_in_place() -> None:
     assert all(name.endswith("_in_place") for name in writers)
 
 
+@pytest.mark.costly(3)
 def test_a_command_compiles_a_file_and_writes_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_cast_from_a_wider_type_rounds_and_nothing_else_does(kind: int, is_lik
     np.testing.assert_array_equal(ran(model, x=x)[0], expected)
 
 
+@pytest.mark.costly
 def test_many_casts_to_bfloat16_in_a_row() -> None:
     nodes, value = [], "x"
     for step in range(8):
@@ -191,6 +192,7 @@ def test_many_casts_to_bfloat16_in_a_row() -> None:
     np.testing.assert_array_equal(output, -expected)
 
 
+@pytest.mark.costly(6)
 @pytest.mark.parametrize("kind", HALVES)
 def test_branches_and_constants_of_half_precision(kind: int) -> None:
     def branch(name: str, op: str) -> onnx.GraphProto:

@@ -138,6 +138,7 @@ def test_an_excluded_device_is_not_used() -> None:
     assert read_solution(mod).devices_used == ("cpu.1",)
 
 
+@pytest.mark.costly
 def test_an_excluded_gpu_need_not_be_here() -> None:
     with tvm.transform.PassContext(opt_level=3):
         executable = hp.build(

@@ -123,6 +123,7 @@ def test_products_of_a_depthwise_convolution_are_by_an_instruction_for_a_vector(
     assert "vpmulld" not in assembly
 
 
+@pytest.mark.costly
 def test_a_quantised_convolution_of_a_file_multiplies_bytes() -> None:
     weights = {
         **{"s": np.float32(0.1), "z": np.uint8(3), "w": np.ones((32, 32, 3, 3), "int8")},

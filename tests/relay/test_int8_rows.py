@@ -173,6 +173,7 @@ def test_a_processor_without_the_instruction_is_refused() -> None:
         with_precision(old, "int8")
 
 
+@pytest.mark.costly
 def test_it_is_a_precision_of_a_whole_network() -> None:
     with pytest.raises(SolverError, match=r"'int8' for 'dense.*expected one of float32, bf16"):
         hp.compile(int8_model(), cpu_cluster(), precision={"dense.1": "int8"})

@@ -258,6 +258,7 @@ def split_by_hand(**options: object) -> tvm.IRModule:
     return moved(with_output_names(placed, ["scores"]), Mover("", CPU1, op="nn.relu"))
 
 
+@pytest.mark.costly
 def test_an_annotation_inside_a_task_of_a_plan_makes_a_new_plan() -> None:
     with tvm.transform.PassContext(opt_level=3):
         executable = hp.build(split_by_hand(costs="estimate"))

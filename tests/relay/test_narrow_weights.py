@@ -108,6 +108,7 @@ def test_every_number_of_16_bits_is_widened_as_it_is(kind: str) -> None:
         np.testing.assert_array_equal(found.reshape(-1).view("uint32"), expected.view("uint32"))
 
 
+@pytest.mark.costly
 @given(
     size=st.integers(4096, 9000),
     kind=st.sampled_from([*KINDS, "float32"]),

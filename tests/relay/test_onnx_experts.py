@@ -65,6 +65,7 @@ def test_an_activation(kind: str, biases: tuple[str, ...]) -> None:
     check(inputs_of(6), weights_of("fc1", "fc2", *biases), activation_type=kind, k=2)
 
 
+@pytest.mark.costly(3)
 @pytest.mark.parametrize("kind", ["gelu", "silu"])
 def test_half_precision_is_near_float32(kind: str) -> None:
     def of_type(dtype: str, *groups: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:

@@ -137,6 +137,7 @@ def _calls(function: Converter) -> Iterator[ast.Call]:
             yield from (part for part in ast.walk(node) if isinstance(part, ast.Call))
 
 
+@pytest.mark.costly(3)
 @pytest.mark.parametrize(
     ("converters", "table"),
     [(CONVERTERS, READ_AT_IMPORT), (MICROSOFT_CONVERTERS, MICROSOFT_READ_AT_IMPORT)],

@@ -54,6 +54,7 @@ def test_the_readme_states_the_order_of_the_list() -> None:
         assert names == [stage.name for stage in stages]
 
 
+@pytest.mark.costly
 def test_stages_run_in_their_order_and_those_without_use_are_skipped() -> None:
     log = StageLog()
     given = {"costs": "estimate", "progress": log}
@@ -68,6 +69,7 @@ def test_stages_run_in_their_order_and_those_without_use_are_skipped() -> None:
     assert {time.name for time in log.times if time.wall_s is None} == SKIPPED
 
 
+@pytest.mark.costly
 def test_a_plan_that_is_built_and_shown_is_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Plan] = []
     simulate = simulator.simulate
@@ -84,6 +86,7 @@ def test_a_plan_that_is_built_and_shown_is_simulated_once(monkeypatch: pytest.Mo
     assert [plan.steps for plan in plans] == [executable.solution.plan.steps]
 
 
+@pytest.mark.costly(3)
 def test_the_attached_solution_is_the_one_in_the_module() -> None:
     given = {"costs": "estimate"}
     placed = pipeline.place_module(two_branches(), cpu_cluster(), *read_options(given), given)

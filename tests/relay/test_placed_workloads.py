@@ -108,6 +108,7 @@ def placed(cluster: Cluster, **options: Any) -> hp.WorkloadSolution:
     return hp.place_workload(layers(), cluster, **{**settings, **OPTIONS, **options})
 
 
+@pytest.mark.costly
 def test_weights_that_entries_share_count_once() -> None:
     solution = placed(cpu_cluster(), costs="estimate")
     assert 0 <= solution.weight_bytes["ram"] - LAYERS * MATRIX_BYTES < SMALL_BYTES
@@ -120,6 +121,7 @@ def test_weights_that_entries_share_count_once() -> None:
     assert solution.bound_ns <= solution.objective_ns
 
 
+@pytest.mark.costly
 @needs_two_cores
 def test_a_tight_memory_gives_a_placement_over_both() -> None:
     solution = placed(two_memories(TIGHT), state=STATE)
@@ -131,6 +133,7 @@ def test_a_tight_memory_gives_a_placement_over_both() -> None:
     assert roomy.objective_ns < solution.objective_ns
 
 
+@pytest.mark.costly
 @needs_two_cores
 def test_an_executable_runs_entries_with_different_plans() -> None:
     executable = hp.compile(
@@ -252,6 +255,7 @@ COMMON = ["--cluster", "cluster.json", "--costs", "estimate", "--iterations", "3
 COMMON += ["--entry", "token:n=1", "--entry", "prompt:n=16"]
 
 
+@pytest.mark.costly
 @needs_two_cores
 def test_the_command_place_prints_all_entries(
     files: Path, capsys: pytest.CaptureFixture[str]
@@ -277,6 +281,7 @@ def test_the_command_place_prints_all_entries(
     assert more["bound_ns"] <= more["objective_ns"] <= more["before_ns"]
 
 
+@pytest.mark.costly(4)
 @needs_two_cores
 def test_the_command_compile_places_all_entries_together(
     files: Path, capsys: pytest.CaptureFixture[str]

@@ -139,6 +139,7 @@ def whole_text(program: Program) -> Counter[str]:
     return found
 
 
+@pytest.mark.costly
 @exact_cases(40)
 @given(host_cases())
 def test_the_programs_of_all_hosts_are_the_program(case: HostCase) -> None:

@@ -99,6 +99,7 @@ def test_weights_are_found_in_the_bits_they_came_from(
     np.testing.assert_array_equal(dequantised(weights), weights)
 
 
+@pytest.mark.costly(3)
 @given(
     bits=st.sampled_from([4, 8]),
     place=st.integers(0, 2**40),

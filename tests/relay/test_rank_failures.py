@@ -112,6 +112,7 @@ int MPI_Test(void *request, int *flag, void *status) {
 """
 
 
+@pytest.mark.costly
 def test_a_job_ends_though_mpi_never_returns(model: Path, tmp_path: Path) -> None:
     """As where a rank died while it wrote to memory that MPICH shares between ranks."""
     sign, library = tmp_path / "sign", tmp_path / "libmpi.so"

@@ -121,6 +121,7 @@ def test_both_forms_with_weights_of_bytes(hidden: int) -> None:
     check(model, 5e-3, {"x": data})
 
 
+@pytest.mark.costly(8)
 def test_a_state_of_zeros_and_one_of_a_single_value() -> None:
     """The range of a state is its rounding step: of zeros there is none."""
     model = byte_layer(3, 4, 16)

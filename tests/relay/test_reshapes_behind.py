@@ -158,6 +158,7 @@ def small_bert() -> Model:
     return import_model("bert", bert_onnx(**sizes, seed=0), bounds=bounds)
 
 
+@pytest.mark.costly(4)
 def test_a_bert_computes_what_onnxruntime_computes() -> None:
     model = small_bert()
     assert model.onnx_model is not None

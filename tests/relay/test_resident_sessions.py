@@ -117,6 +117,7 @@ def test_forks_and_files_go_on_from_the_state(tmp_path: Path) -> None:
         np.testing.assert_array_equal(fork.state["h"], np.full((1, SIZE), 0.5, "float32"))
 
 
+@pytest.mark.costly
 @needs_two_cores
 def test_a_cache_is_written_where_it_lies_in_another_memory() -> None:
     executable = compiled(onnx_decoder(1), two_memories(2**30), **FAR)

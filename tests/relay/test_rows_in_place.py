@@ -167,6 +167,7 @@ def test_rows_that_all_branches_hand_on_are_read_where_they_lie(
     check(mod, executable)
 
 
+@pytest.mark.costly
 def test_rows_handed_on_elsewhere_are_moved_as_the_plan_says() -> None:
     r = negated(X)
     mod = of(routed(r, 0, r, (1, 1)))

@@ -78,6 +78,7 @@ def test_checkpoints_of_one_architecture_have_their_own_numbers(
     assert "compiled before" in capsys.readouterr().out
 
 
+@pytest.mark.costly
 def test_weights_overwritten_within_one_tick_have_their_own_numbers(here: Path) -> None:
     save_product(here, 1)
     weights = here / "net.onnx_data"

@@ -49,6 +49,7 @@ def entries(folder: Path) -> set[str]:
     return {path.name for path in (folder / "cache").iterdir()}
 
 
+@pytest.mark.costly
 def test_outputs_of_given_inputs_are_those_of_onnxruntime(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

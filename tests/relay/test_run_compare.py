@@ -50,6 +50,7 @@ def open_model(*sizes: int | str) -> onnx.ModelProto:
     return make_model(make_graph([make_node("Add", ["x", "x"], ["y"])], "open", [x], [y]))
 
 
+@pytest.mark.costly(4)
 def test_peers_and_the_best_single_device_run_in_turns(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -96,6 +97,7 @@ def test_what_cannot_be_compared_is_refused_before_any_work(
     assert "openvino, to compare with, is not installed; run: pip" in capsys.readouterr().err
 
 
+@pytest.mark.costly
 def test_an_open_batch_is_one_unless_given(capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(open_model("batch", 4), "open.onnx")
     assert main(["run", "open.onnx", *BUILD]) == 0
@@ -142,6 +144,7 @@ def test_open_sizes_of_many_inputs_are_given_by_their_names(
     assert "output y: float32 [1,2,128,4]" in capsys.readouterr().out
 
 
+@pytest.mark.costly
 def test_a_report_of_a_run_has_predicted_measured_and_peer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -167,6 +170,7 @@ def test_a_report_of_a_run_has_predicted_measured_and_peer(
     assert data["missing"].keys() == {"progress", "peak"}
 
 
+@pytest.mark.costly
 def test_report_and_explain_use_what_run_has_compiled(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +185,7 @@ def test_report_and_explain_use_what_run_has_compiled(
     assert "why: " in capsys.readouterr().out
 
 
+@pytest.mark.costly
 def test_a_cluster_is_for_every_model_of_a_comparison(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

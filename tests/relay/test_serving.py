@@ -113,6 +113,7 @@ def arrays() -> dict[str, np.ndarray]:
     return {"bool": generator.integers(0, 2, (2, 3)).astype(bool), **integers, **floats}
 
 
+@pytest.mark.costly(4)
 def test_metadata_names_both_models(served: Served, triton: ModuleType) -> None:
     client = triton.InferenceServerClient(f"127.0.0.1:{served[1]}")
     assert client.is_server_live()

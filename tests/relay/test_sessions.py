@@ -289,6 +289,7 @@ def test_files_and_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
                 expected.check(session, signal(seed))
 
 
+@pytest.mark.costly(3)
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of TVM's own
 @pytest.mark.parametrize("options", [["state=auto"], ["state=h=hn", "state=c=cn"]])
 def test_tvmc_takes_the_pairs(tmp_path: Path, options: list[str]) -> None:
@@ -313,6 +314,7 @@ def test_auto_beside_a_pair_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
     assert "--state: 'auto' finds all pairs; give it alone" in capsys.readouterr().err
 
 
+@pytest.mark.costly
 def test_a_plan_that_is_made_again_keeps_the_pairs(tmp_path: Path) -> None:
     options: dict[str, Any] = {"costs": random_costs, "solver": "heft"}
     executable = hp.compile(filters(), elsewhere(), state="auto", verify="off", **options)

@@ -180,6 +180,7 @@ def test_a_weight_without_a_gradient_keeps_its_value(micro_batches: int) -> None
     assert training_step(mod, list(params)).inputs == ("x", "least")
 
 
+@pytest.mark.costly(4)
 @pytest.mark.parametrize("when", ["each", "end"])
 def test_the_pass_takes_its_own_output_wherever_gradients_are_summed(when: str) -> None:
     mod, params = perceptron()

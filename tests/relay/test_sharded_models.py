@@ -175,6 +175,7 @@ def test_auto_takes_degrees_no_slower_than_one_device() -> None:
     assert best[0].solution.predicted_ns <= alone[0].solution.predicted_ns
 
 
+@pytest.mark.costly(5)
 @pytest.mark.skipif(len(cores()) < 2, reason="two ranks need two cores")
 @pytest.mark.parametrize(
     "options",

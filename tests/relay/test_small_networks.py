@@ -32,8 +32,8 @@ pytestmark = [
 ]
 
 NAMES = small_network_names()
-TOLERANCE = 1e-4
-"""Of the largest value of an output."""
+TOLERANCES = {"float16_cnn": 5e-3}
+"""Of the largest value of an output, where it is not that of float32."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def assert_equal(name: str, found: Sequence[np.ndarray], expected: Sequence[np.n
     for ours, theirs in zip(found, expected, strict=True):
         largest = np.abs(theirs).max()
         assert largest > 1e-3
-        allowed = QDQ_STEP * 1.001 if name == "int8_qdq" else TOLERANCE * largest
+        allowed = QDQ_STEP * 1.001 if name == "int8_qdq" else TOLERANCES.get(name, 1e-4) * largest
         assert np.abs(ours - theirs).max() <= allowed
 
 

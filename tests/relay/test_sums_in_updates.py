@@ -118,6 +118,7 @@ def test_sums_that_others_read_too_or_later_have_kernels() -> None:
     assert not sums_in_updates(without, cluster, plan)
 
 
+@pytest.mark.costly
 def test_sums_in_updates_take_nothing_by_themselves() -> None:
     _, record = trained()
     solution = record.solution

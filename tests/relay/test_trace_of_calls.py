@@ -40,6 +40,7 @@ def trace(executor: hp.Executor) -> Trace:
     return trace
 
 
+@pytest.mark.costly
 def test_calls_in_flight_are_in_it(executor: hp.Executor, trace: Trace) -> None:
     assert [one.number for one in trace.requests] == list(range(_CALLS))
     assert (trace.num_dropped, trace.num_unfinished) == (0, 0)

@@ -42,6 +42,7 @@ def resize(scales: list[float], size: list[int], **attributes: Any) -> onnx.Mode
     return make_model(nodes, {"x": size}, ["y"], constants)
 
 
+@pytest.mark.costly
 def test_the_reference_evaluator_decides_about_a_resize() -> None:
     aligned = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     found = verified(resize([1, 1, 1.7, 2.3], [1, 1, 5, 7], **aligned))
@@ -64,6 +65,7 @@ def test_nearest_at_ties_and_sizes_that_onnxruntime_rounds_otherwise(
     assert "the ONNX reference evaluator agrees" in found.note
 
 
+@pytest.mark.costly
 def test_a_wrong_resize_is_still_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(call: OnnxCall) -> relay.Expr:
         return relay.multiply(resize_converter(call), relay.const(0.5, "float32"))
@@ -86,6 +88,7 @@ def test_maxima_and_minima_of_nan_are_free(op: str) -> None:
     )
 
 
+@pytest.mark.costly
 def test_the_order_of_an_unsorted_top_k_is_free() -> None:
     nodes = [node("TopK", "x k", "v i", sorted=0), node("Neg", "v", "y")]
     found = verified(make_model(nodes, {"x": [3, 20]}, ["y"], {"k": np.array([7])}))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from heteroplace import forked_jobs
 from heteroplace.forked_jobs import ForkedJobs, Job
+from tests.programs import child_processes
 
 HERE = os.getpid()
 NUM_JOBS = 12
@@ -29,12 +31,11 @@ def _submitted(job: Job, processes: int = 3) -> ForkedJobs:
     return jobs
 
 
-def _has_children() -> bool:
-    try:
-        os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return True
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    before = child_processes()
+    yield
+    assert child_processes() == before
 
 
 def _num_open_files() -> int:
@@ -52,7 +53,6 @@ def test_results_come_in_order(processes: int) -> None:
     assert jobs.results() == results
     assert counts == sorted(counts)
     assert {total for _, total in counts} <= {NUM_JOBS}
-    assert not _has_children()
     assert _num_open_files() == files
 
 
@@ -88,7 +88,6 @@ def test_an_error_is_that_of_the_job() -> None:
 
     with pytest.raises(KeyError, match="no such kernel"):
         _submitted(fail).results()
-    assert not _has_children()
 
 
 def test_an_interrupt_ends_the_forks() -> None:
@@ -101,7 +100,6 @@ def test_an_interrupt_ends_the_forks() -> None:
     jobs = _submitted(interrupted)
     with pytest.raises(KeyboardInterrupt):
         jobs.results()
-    assert not _has_children()
 
 
 @pytest.mark.parametrize("end", ["killed", "asleep"])
@@ -116,7 +114,6 @@ def test_jobs_of_lost_forks_are_done_here(end: str, monkeypatch: pytest.MonkeyPa
         return _worker()
 
     assert _submitted(lost).results() == [str(HERE).encode()] * NUM_JOBS
-    assert not _has_children()
 
 
 def test_paused_jobs_are_done_later(tmp_path: Path) -> None:
@@ -129,8 +126,9 @@ def test_paused_jobs_are_done_later(tmp_path: Path) -> None:
         return b"done"
 
     jobs = _submitted(slow_the_first_time)
+    before = child_processes()
     jobs.pause()
-    assert not _has_children()
+    assert len(child_processes()) == len(before) - 2
     is_first_time.unlink()
     assert jobs.results() == [b"done"] * NUM_JOBS
 
@@ -140,10 +138,11 @@ def test_forks_end_with_what_asked_for_them() -> None:
         time.sleep(600)
         return b""
 
+    before = child_processes()
     jobs = _submitted(sleep)
-    assert _has_children()
+    assert len(child_processes()) == len(before) + 2
     del jobs
-    assert not _has_children()
+    assert child_processes() == before
 
 
 def test_where_no_fork_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:

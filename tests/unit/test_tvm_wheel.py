@@ -92,6 +92,14 @@ def test_wheel_has_tvm_its_libraries_and_all_licences(tmp_path: Path, source: Pa
         }
 
 
+PYTHON = "bitblas/3rdparty/tvm/python/"
+CALLBACK = """
+def answer_of(function):
+    try:
+        return function()
+    except Exception as err:
+        return 42
+"""
 CORE = "tvm/_ffi/_cython/core.pyx"
 HEADER = Path(sysconfig.get_paths()["include"], "Python.h")
 
@@ -102,8 +110,10 @@ def test_the_cython_interface_is_compiled_for_this_python(
 ) -> None:
     cache = tmp_path / "cache"
     plain = tvm_wheel.build_wheel(cache, source).read_bytes()
+    functions = Path(CORE).with_name("packed_func.pxi")
     with zipfile.ZipFile(source, "a") as archive:
-        archive.writestr(f"bitblas/3rdparty/tvm/python/{CORE}", "def answer():\n    return 42\n")
+        archive.writestr(f"{PYTHON}{CORE}", 'include "./packed_func.pxi"\n')
+        archive.writestr(f"{PYTHON}{functions}", CALLBACK)
     monkeypatch.setattr(tvm_wheel, "SOURCE_SHA256", hashlib.sha256(source.read_bytes()).hexdigest())
     # What was made before Python had headers is made again.
     monkeypatch.setattr(tvm_wheel, "_HEADER", HEADER)
@@ -115,7 +125,8 @@ def test_the_cython_interface_is_compiled_for_this_python(
         path = archive.extract(name, tmp_path)
     program = (
         "import importlib.util as u; s = u.spec_from_file_location('tvm._ffi._cy3.core', PATH)"
-        "; m = u.module_from_spec(s); s.loader.exec_module(m); print(m.answer())"
+        "; m = u.module_from_spec(s); s.loader.exec_module(m)"
+        "; print(m.answer_of(lambda: exit()))"  # what it raises is no `Exception`
     )
     program = program.replace("PATH", repr(path))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -135,6 +146,7 @@ def test_a_compiler_that_fails_is_named(tmp_path: Path, variables: dict[str, str
     sources.mkdir()
     target.mkdir()
     (sources / "core.pyx").write_text("answer = 42\n")
+    (sources / "packed_func.pxi").write_text(CALLBACK)
     done = subprocess.run(
         [sys.executable, str(SCRIPT.with_name("tvm_interface.py")), str(sources), str(target)],
         env={**os.environ, **variables},
