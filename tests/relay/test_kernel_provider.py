@@ -102,7 +102,6 @@ class NoisyProvider:
         return network
 
 
-@pytest.mark.costly
 def test_the_passes_of_a_provider_run_at_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
     provider = NoisyProvider()
     plugins = registry.plugins

@@ -88,7 +88,6 @@ def test_maxima_and_minima_of_nan_are_free(op: str) -> None:
     )
 
 
-@pytest.mark.costly
 def test_the_order_of_an_unsorted_top_k_is_free() -> None:
     nodes = [node("TopK", "x k", "v i", sorted=0), node("Neg", "v", "y")]
     found = verified(make_model(nodes, {"x": [3, 20]}, ["y"], {"k": np.array([7])}))

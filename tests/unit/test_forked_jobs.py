@@ -57,10 +57,10 @@ def test_results_come_in_order(processes: int) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_forks_and_this_process_work(processes: int) -> None:
+def test_forks_work_where_several_processes_may(processes: int) -> None:
     workers = set(_submitted(_worker, processes).results())
-    assert str(HERE).encode() in workers
-    assert (len(workers) > 1) == (processes > 1)  # each fork does one job
+    others = workers - {str(HERE).encode()}
+    assert bool(others) == (processes > 1)
 
 
 def test_jobs_begin_before_results_are_asked_for(tmp_path: Path) -> None:
