@@ -1,9 +1,9 @@
 """Ctrl-C that is never lost and never becomes another error.
 
-Python raises KeyboardInterrupt wherever it is. TVM's callbacks from C++ pass on only what is an
-`Exception`; ctypes, `__del__` and weak references drop an exception altogether, and the caller goes
-on with None. `Interrupts` raises what gets through, raises again what was dropped, and turns an
-error that follows an interrupt into KeyboardInterrupt.
+Python raises KeyboardInterrupt wherever it is. Where TVM calls Python by ctypes, its callbacks pass
+on only what is an `Exception`. And ctypes, `__del__` and weak references drop an exception
+altogether, and the caller goes on with None. `Interrupts` raises what gets through, raises again
+what was dropped, and turns an error that follows an interrupt into KeyboardInterrupt.
 """
 
 from __future__ import annotations

@@ -1,68 +1,69 @@
 """Compile TVM's Cython sources: calls from Python to TVM then take a third of the time.
 
-    python tvm_interface.py SOURCES TARGET
+    python tvm_interface.py SOURCES MODULE COMPILER ...
 
-SOURCES is the folder of `core.pyx`. The extension module is written into TARGET, which has to
-exist; the same sources and the same Python give the same bytes. Without the module TVM calls its
-library by ctypes, with the same results.
+SOURCES is the folder of `core.pyx`, MODULE the file of the extension module to write, COMPILER ...
+the command of a C++ compiler. The same sources and the same Python give the same bytes. Without
+the module TVM calls its library by ctypes, with the same results.
 
 Only the standard library is used, and nothing of heteroplace is imported: `tvm_wheel.py` runs this
-file before anything is installed.
+file before anything is installed, and reports the first line that tells of an error.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 CYTHON_VERSION = "3.0.12"
 MODULE = "tvm._ffi._cy3.core"
 
 _HEADER = Path(__file__).resolve().parent / "data" / "tvm_c_api.h"
-_HANDLED, _ALL_HANDLED = "except Exception as err:", "except BaseException as err:"
-"""In `packed_func.pxi`, what a Python function raises that C++ calls. By the first, Ctrl-C there
-would be no error for C++, which would go on."""
 _INCLUDED = ("c_runtime_api.h", "c_backend_api.h", "ndarray.h")
 """Headers of TVM that the sources name, all of them in `tvm/runtime`."""
+_HANDLED, _ALL_HANDLED = "except Exception as err:", "except BaseException as err:"
+"""What `packed_func.pxi` hands to C++ of a Python function that C++ has called, and what it should:
+Ctrl-C is no `Exception`, and C++ would go on."""
 
 
-def compile_interface(sources: Path, target: Path) -> Path:
-    """Compile `core.pyx` for this Python, and return the path of the module in `target`.
+def compile_interface(sources: Path, module: Path, compiler: Sequence[str]) -> None:
+    """Compile `core.pyx` for this Python.
 
     Raises
     ------
-    RuntimeError
-        There is no C++ compiler, Cython cannot be had, or one of the two fails.
+    subprocess.CalledProcessError
+        Cython cannot be had, or it or the compiler fails; what they say is printed.
     """
-    module = target / f"core{sysconfig.get_config_var('EXT_SUFFIX')}"
-    with tempfile.TemporaryDirectory(dir=target) as name:
+    with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         shutil.copytree(sources, work / "sources")
-        functions = work / "sources" / "packed_func.pxi"
-        text = functions.read_text()
-        if text.count(_HANDLED) != 1:
-            raise RuntimeError(f"{functions.name} has no `{_HANDLED}`: another TVM")
-        functions.write_text(text.replace(_HANDLED, _ALL_HANDLED))
+        _hand_on_interrupts(work / "sources" / "packed_func.pxi")
         headers = work / "include" / "tvm" / "runtime"
         headers.mkdir(parents=True)
         for included in _INCLUDED:
             shutil.copy(_HEADER, headers / included)
-        # Relative paths, since C++ code that Cython writes holds them.
+        # The C++ code holds the path of its source, so that is a relative one.
         cython = [sys.executable, "-m", "cython", "-3", "--cplus", "--module-name", MODULE]
-        _execute([*cython, "sources/core.pyx", "-o", "core.cpp"], work, _cython(work))
+        command = [*cython, "sources/core.pyx", "-o", "core.cpp"]
+        subprocess.run(command, cwd=work, env={**os.environ, **_cython(work)}, check=True)
         options = ["-std=c++17", "-O2", "-shared", "-fPIC", "-s", "-Wl,--build-id=none"]
         folders = ["-Iinclude", f"-I{sysconfig.get_paths()['include']}"]
-        _execute([*_compiler(), *options, *folders, "core.cpp", "-o", str(module)], work)
-    return module
+        command = [*compiler, *options, *folders, "core.cpp", "-o", str(module)]
+        subprocess.run(command, cwd=work, check=True)
+
+
+def _hand_on_interrupts(functions: Path) -> None:
+    text = functions.read_text()
+    if text.count(_HANDLED) != 1:
+        sys.exit(f"error: {functions.name} has no `{_HANDLED}`: it is of another TVM")
+    functions.write_text(text.replace(_HANDLED, _ALL_HANDLED))
 
 
 def _cython(work: Path) -> dict[str, str]:
@@ -71,50 +72,12 @@ def _cython(work: Path) -> dict[str, str]:
     if present is not None and present.version == CYTHON_VERSION:
         return {}
     folder = str(work / "cython")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    _execute([*pip, "install", "--no-deps", "--target", folder, f"cython=={CYTHON_VERSION}"], work)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    subprocess.run(
+        [*pip, "--no-deps", f"--target={folder}", f"cython=={CYTHON_VERSION}"], check=True
+    )
     return {"PYTHONPATH": folder}
 
 
-def _compiler() -> list[str]:
-    """Return the command of the C++ compiler: $CXX, else c++, g++ or clang++."""
-    chosen = os.environ.get("CXX")
-    candidates = [shlex.split(chosen)] if chosen else [["c++"], ["g++"], ["clang++"]]
-    for command in candidates:
-        if command and shutil.which(command[0]):
-            return command
-    looked_for = ", ".join(map(shlex.join, candidates))
-    raise RuntimeError(f"no C++ compiler found ({looked_for}): run `sudo apt-get install g++`")
-
-
-def _execute(
-    command: Sequence[str], folder: Path, variables: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    if done.returncode != 0:
-        lines = done.stdout.strip().splitlines() or ["no output"]
-        telling = next((line for line in lines if "error" in line.lower()), lines[-1])
-        raise RuntimeError(f"`{shlex.join(command)}` failed ({done.returncode}): {telling}")
-
-
-def main() -> int:
-    """Run the command line; return the exit status."""
-    sources, target = map(Path, sys.argv[1:])
-    try:
-        print(compile_interface(sources.resolve(), target.resolve()))
-    except RuntimeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    compile_interface(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), sys.argv[3:])

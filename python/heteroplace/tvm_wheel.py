@@ -87,14 +87,15 @@ def build_wheel(cache_dir: Path, source: Path | None = None) -> Path:
     Raises
     ------
     TVMWheelError
-        Wrong platform, no C compiler, no download, or `source` is another file.
+        Wrong platform, no compiler, no download, or `source` is another file.
     """
     cache_dir.mkdir(parents=True, exist_ok=True)
     wheel = cache_dir / WHEEL_NAME
     if _is_current(wheel):
         return wheel
     _require_platform()
-    compiler = _find_c_compiler()
+    compiler = _find_compiler("CC", ("cc", "gcc", "clang"))
+    cpp = _find_compiler("CXX", ("c++", "g++", "clang++")) if _HEADER.is_file() else []
     with _locked(cache_dir):
         if _is_current(wheel):
             return wheel
@@ -104,7 +105,7 @@ def build_wheel(cache_dir: Path, source: Path | None = None) -> Path:
         with tempfile.TemporaryDirectory(prefix=".build-", dir=cache_dir) as work_name:
             work = Path(work_name)
             source_wheel = _obtain_source(cache_dir, work, source)
-            new_wheel = _repack(source_wheel, work, compiler)
+            new_wheel = _repack(source_wheel, work, compiler, cpp)
             note = work / "record.json"
             note.write_text(_record_of(new_wheel))
             new_wheel.replace(wheel)
@@ -181,15 +182,15 @@ def _require_platform() -> None:
         )
 
 
-def _find_c_compiler() -> list[str]:
-    """Return the C compiler's command: $CC, else cc, gcc or clang, as found on PATH."""
-    chosen = os.environ.get("CC")
-    candidates = [shlex.split(chosen)] if chosen else [["cc"], ["gcc"], ["clang"]]
+def _find_compiler(variable: str, names: Sequence[str]) -> list[str]:
+    """Return a compiler's command: that of a variable, else the first of these names on PATH."""
+    chosen = os.environ.get(variable)
+    candidates = [shlex.split(chosen)] if chosen else [[name] for name in names]
     for command in candidates:
         if command and shutil.which(command[0]):
             return command
     looked_for = ", ".join(map(shlex.join, candidates))
-    raise TVMWheelError(f"no C compiler found ({looked_for}): run `sudo apt-get install gcc`")
+    raise TVMWheelError(f"no compiler found ({looked_for}): run `sudo apt-get install {names[1]}`")
 
 
 @contextmanager
@@ -220,8 +221,8 @@ def _verify(path: Path) -> Path:
     return path
 
 
-def _repack(source: Path, work: Path, compiler: Sequence[str]) -> Path:
-    """Write the new wheel into `work` and return its path."""
+def _repack(source: Path, work: Path, compiler: Sequence[str], cpp: Sequence[str]) -> Path:
+    """Write the new wheel into `work` and return its path; no C++ compiler: without Cython."""
     patchelf = _find_patchelf(work)
     with zipfile.ZipFile(source) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
@@ -238,7 +239,7 @@ def _repack(source: Path, work: Path, compiler: Sequence[str]) -> Path:
             command += ["--replace-needed", needed, f"{lazy.stem}.so"]
         _execute([*command, str(library)])
         members |= {new: archive.read(old) for old in names if (new := _new_name(old)) is not None}
-        members |= _compile_interface(work, archive)
+        members |= _compile_interface(work, archive, cpp)
     licences = sorted(name for name in members if name.startswith(f"{DIST_INFO}/licenses/"))
     members[f"{DIST_INFO}/METADATA"] = _metadata(licences)
     about = b"Wheel-Version: 1.0\nGenerator: heteroplace.tvm_wheel\nRoot-Is-Purelib: false\n"
@@ -281,20 +282,19 @@ def _compile_lazy(work: Path, compiler: Sequence[str], source: Path, needed: str
     version = needed if "nvrtc" in needed else ""
     versions.write_text(f"{version} {{ global: cu*; nvrtc*; local: *; }};\n")
     flags = ["-shared", "-fPIC", "-O2", "-pthread", f"-Wl,--version-script={versions}", "-s"]
-    # A build id would differ between linkers for no use.
-    flags += [f"-Wl,-soname,{library.name}", "-Wl,--build-id=none"]
+    flags += [f"-Wl,-soname,{library.name}", "-Wl,--build-id=none"]  # linkers' ids differ
     _execute([*compiler, *flags, "-o", str(library), str(source), "-ldl"])
     return library
 
 
-def _compile_interface(work: Path, archive: zipfile.ZipFile) -> dict[str, bytes | Path]:
-    if not _HEADER.is_file():
+def _compile_interface(work: Path, archive: zipfile.ZipFile, cpp: Sequence[str]) -> dict[str, Path]:
+    if not cpp:
         _say(f"no {_HEADER} (python3-dev has it): calls of TVM will take three times as long")
         return {}
     _say("compiling TVM's Cython interface")
     archive.extractall(work, [name for name in archive.namelist() if name.startswith(_CYTHON)])
-    done = _execute([sys.executable, str(_INTERFACE[0]), str(work / _CYTHON), str(work)])
-    module = Path(done.splitlines()[-1])
+    module = work / f"core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    _execute([sys.executable, str(_INTERFACE[0]), str(work / _CYTHON), str(module), *cpp])
     return {f"tvm/_ffi/_cy3/{module.name}": module}
 
 

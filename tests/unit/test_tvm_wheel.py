@@ -31,6 +31,17 @@ SMALL_SOURCE = {
     "bitblas/3rdparty/tvm/python/tvm/__init__.py": "__version__ = '0.17.dev0'\n",
     "bitblas/3rdparty/tvm/python/tvm/relay/std/core.rly": "#[version]\n",
 }
+PYTHON = "bitblas/3rdparty/tvm/python/"
+# What hands on errors in TVM's Cython interface, in small.
+CALLBACK = """
+def answer_of(function):
+    try:
+        return function()
+    except Exception as err:
+        return 42
+"""
+CORE = "tvm/_ffi/_cython/core.pyx"
+HEADER = Path(sysconfig.get_paths()["include"], "Python.h")
 
 
 def compile_library(path: Path, text: str, *flags: str) -> None:
@@ -92,33 +103,23 @@ def test_wheel_has_tvm_its_libraries_and_all_licences(tmp_path: Path, source: Pa
         }
 
 
-PYTHON = "bitblas/3rdparty/tvm/python/"
-CALLBACK = """
-def answer_of(function):
-    try:
-        return function()
-    except Exception as err:
-        return 42
-"""
-CORE = "tvm/_ffi/_cython/core.pyx"
-HEADER = Path(sysconfig.get_paths()["include"], "Python.h")
-
-
-@pytest.mark.costly(8)
-def test_the_cython_interface_is_compiled_for_this_python(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = tmp_path / "cache"
-    plain = tvm_wheel.build_wheel(cache, source).read_bytes()
+@pytest.fixture
+def with_cython(source: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The small wheel with Cython sources, where Python has its headers."""
     functions = Path(CORE).with_name("packed_func.pxi")
     with zipfile.ZipFile(source, "a") as archive:
         archive.writestr(f"{PYTHON}{CORE}", 'include "./packed_func.pxi"\n')
         archive.writestr(f"{PYTHON}{functions}", CALLBACK)
     monkeypatch.setattr(tvm_wheel, "SOURCE_SHA256", hashlib.sha256(source.read_bytes()).hexdigest())
-    # What was made before Python had headers is made again.
     monkeypatch.setattr(tvm_wheel, "_HEADER", HEADER)
-    wheel = tvm_wheel.build_wheel(cache, source)
-    assert wheel.read_bytes() != plain
+    return source
+
+
+@pytest.mark.costly(8)
+def test_the_cython_interface_is_compiled_for_this_python(
+    tmp_path: Path, with_cython: Path
+) -> None:
+    wheel = tvm_wheel.build_wheel(tmp_path / "cache", with_cython)
     name = f"tvm/_ffi/_cy3/core{sysconfig.get_config_var('EXT_SUFFIX')}"
     with zipfile.ZipFile(wheel) as archive:
         assert {name, CORE} <= set(archive.namelist())
@@ -133,6 +134,17 @@ def test_the_cython_interface_is_compiled_for_this_python(
     assert done.stdout == "42\n", done.stderr
 
 
+@pytest.mark.costly(8)
+def test_a_wheel_without_the_interface_is_made_again_with_it(
+    tmp_path: Path, with_cython: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(tvm_wheel, "_HEADER", tmp_path / "Python.h")
+    plain = tvm_wheel.build_wheel(cache, with_cython).read_bytes()
+    monkeypatch.setattr(tvm_wheel, "_HEADER", HEADER)
+    assert tvm_wheel.build_wheel(cache, with_cython).read_bytes() != plain
+
+
 def test_where_python_has_no_headers_the_interface_is_left_out(
     tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,24 +152,24 @@ def test_where_python_has_no_headers_the_interface_is_left_out(
     assert "Python.h (python3-dev has it)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("variables", [{"CXX": "no-such-compiler"}, {"CXX": "c++ --no-such-flag"}])
-def test_a_compiler_that_fails_is_named(tmp_path: Path, variables: dict[str, str]) -> None:
-    sources, target = tmp_path / "sources", tmp_path / "target"
-    sources.mkdir()
-    target.mkdir()
-    (sources / "core.pyx").write_text("answer = 42\n")
-    (sources / "packed_func.pxi").write_text(CALLBACK)
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT.with_name("tvm_interface.py")), str(sources), str(target)],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-    )
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "c++ --no-such-flag"])
+def test_a_cpp_compiler_that_fails_is_named(
+    tmp_path: Path, with_cython: Path, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.raises(tvm_wheel.TVMWheelError, match="no-such-") as caught:
+        tvm_wheel.build_wheel(tmp_path / "cache", with_cython)
+    assert "\n" not in str(caught.value)
+    assert not list((tmp_path / "cache").glob("*.whl"))
+
+
+def test_other_cython_sources_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "packed_func.pxi").write_text("")
+    script = str(SCRIPT.with_name("tvm_interface.py"))
+    command = [sys.executable, script, str(tmp_path), str(tmp_path / "core.so"), "c++"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert "no-such-" in done.stderr
-    assert not list(target.iterdir())
+    assert done.stderr.startswith("error: packed_func.pxi has no")
 
 
 @pytest.mark.relay
