@@ -43,14 +43,14 @@ class _Fork:
 
 
 class ForkedJobs:
-    """Does jobs as soon as they come and a core is free.
+    """Does each job as soon as a core is free.
 
     Threads of this process do not exist in its forks, so no job may wait for one. Not thread-safe.
 
     Parameters
     ----------
     processes
-        How many work, this one included; 0: one for each core that the calling thread may use.
+        Most processes at work, this one included; 0: as many as the calling thread has cores.
     """
 
     def __init__(self, processes: int = 0) -> None:
@@ -63,7 +63,8 @@ class ForkedJobs:
         self._results: dict[int, bytes] = {}
 
     def submit(self, job: Job) -> None:
-        """Begin a job in a fork if a core is free, else later; until then it may not change."""
+        """Begin a job in a fork if a core is free, or else later. What the job reads may not change
+        before that."""
         self._waiting.append(len(self._jobs))
         self._jobs.append(job)
         self._advance()
@@ -121,7 +122,7 @@ class ForkedJobs:
         while self._waiting and len(self._running) < self._most_forks:
             try:
                 self._running[self._waiting[0]] = _start(self._jobs[self._waiting[0]])
-            except OSError:  # no process, memory or file can be had: fewer work
+            except OSError:  # of processes, memory or files: there are fewer forks
                 return
             self._waiting.popleft()
 
@@ -136,7 +137,7 @@ class ForkedJobs:
                     self._results[index] = result
 
     def _wait(self) -> None:
-        """Return when a fork has ended; one that only waits is ended."""
+        """Return when a fork has ended. If all only wait, they are killed."""
         forks = self._running.values()
         idle_polls, ticks = 0, -1
         while not _has_ended(forks, _POLL_S):
@@ -178,14 +179,14 @@ def _start(job: Job) -> _Fork:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # From Python 3.12 on: other threads may hold locks. `ForkedJobs._wait` sees to that.
+        # Python 3.12 warns that other threads may hold locks: `ForkedJobs._wait` ends such a fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def _do_and_end(job: Job, result: int) -> NoReturn:
     """In a fork: write the result, and end without any clean-up."""
-    status = 1  # where the job fails, this process's parent does it again, and sees the error
+    status = 1  # if the job fails, the parent does it again, and raises the error
     try:
         ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_END, signal.SIGKILL)
         gc.disable()  # what is collected here might join threads that are not here

@@ -111,4 +111,5 @@ def test_a_network_that_cannot_be_lowered_leaves_no_process(
     with pytest.raises(LoweringError, match="no kernel"):
         compiled.kernels(cpu_cluster(), placement(compiled))
     monkeypatch.setattr(KernelCompiler, "add", add)
+    compiled.calls(cpu_cluster(), placement(compiled))  # nothing of the first time is linked twice
     assert compiled.kernels(cpu_cluster(), placement(compiled)).library.image

@@ -106,7 +106,7 @@ class CompiledNetwork:
         on_kernel
             Counts the calls that are lowered.
         compiles
-            `kernels` will be asked for: other cores already compile them, until `pause`.
+            Compile on other cores meanwhile, because `kernels` will be asked for; see `pause`.
 
         Raises
         ------
@@ -124,7 +124,8 @@ class CompiledNetwork:
             try:
                 calls = self._lowered(targets, target_of_task, on_kernel, self._compilers.get(key))
             except BaseException:
-                self.pause()
+                if compiles:
+                    self._compilers.pop(key).pause()
                 raise
             self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]

@@ -49,7 +49,8 @@ class KernelLibrary:
     Parameters
     ----------
     objects
-        Content of the files that it was linked from, by name; TVM decides how many there are.
+        Content of the files that it was linked from, by name: one for each kernel of a CPU, and
+        what TVM makes of those of GPUs.
     image
         The library of kernels alone.
     """
@@ -97,19 +98,17 @@ class KernelCompiler:
     def __init__(self) -> None:
         self._context = tvm.transform.PassContext.current()
         self._jobs = ForkedJobs()
-        self._num_jobs = 0
+        self._symbols: set[str] = set()
         self._others: dict[str, list[Kernel]] = {}
         """Kernels of each target that is no CPU. They stay together, as a compiler of GPU code
         takes longer to start than to compile one."""
-        self._symbols: set[str] = set()
 
     def add(self, kernel: Kernel) -> None:
         """Take a kernel; one of a CPU is compiled as soon as a core is free."""
-        self._symbols.add(kernel.symbol)
         if is_library_kernel(kernel.symbol):
             return
+        self._symbols.add(kernel.symbol)
         if kernel.target.kind.name == "llvm":
-            self._num_jobs += 1
             self._jobs.submit(lambda: self._object_of(kernel))
         else:
             target = f"{kernel.target} host {kernel.target.host}"
@@ -137,13 +136,12 @@ class KernelCompiler:
         for kernel in kernels:
             if kernel.symbol not in self._symbols:
                 self.add(kernel)
-        if not self._num_jobs and not self._others:
+        if not self._symbols:
             return KernelLibrary.empty()  # of reshapes alone, or kernels of NVIDIA's libraries
-        num_kernels = self._num_jobs + sum(map(len, self._others.values()))
 
         def count(num_done: int, _: int) -> None:
             if on_kernel is not None:
-                on_kernel(num_done, num_kernels)
+                on_kernel(num_done, len(self._symbols))
 
         results = self._jobs.results(count)
         with temporary_folder() as folder:
@@ -151,7 +149,7 @@ class KernelCompiler:
             for path, content in zip(objects, results, strict=True):
                 path.write_bytes(content)
             if self._others:
-                count(self._num_jobs, num_kernels)
+                count(len(results), len(results))
                 with self._context:
                     objects += _exported([_built(group) for group in self._others.values()], folder)
             path = folder / _LIBRARY
@@ -183,7 +181,7 @@ def _built(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
         functions.update(dict(kernel.functions.functions.items()))
     target = kernels[0].target
     try:
-        with target:  # not that of a segment that is lowered meanwhile
+        with target:  # a fork begins within the target of a segment
             return tvm.build({target: tvm.IRModule(functions)})
     except (RuntimeError, ValueError) as err:
         raise LoweringError(

@@ -100,7 +100,7 @@ def profile_network(
     profiler.run(near, stored)
     for host, each in far:
         host.measure(each, stored, profiler)
-    compiled.pause()  # where all is known; what measures interference wants all cores
+    compiled.pause()  # if nothing was measured here: interference may be next
     stored = {**stored, **profiler.measured}
     times = {
         device_class(cluster, each.under_test.device): each.costs(graph, stored)
