@@ -61,9 +61,9 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
 
 def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
     """Measure one network: medians of seconds of loading, and of MiB after a run."""
-    model, (num_first, num_turns) = (
-        (SMALL(), _SHORT) if name == SMALLEST else (onnx_model_of(name), _LONG)
-    )
+    is_small = name == SMALLEST
+    model = SMALL() if is_small else onnx_model_of(name)
+    num_first, num_turns = _SHORT if is_small else _LONG
     path, inputs = folder / "model.onnx", folder / "inputs.npz"
     onnx.save(model, path)
     firsts, file = [], path

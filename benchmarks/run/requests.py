@@ -34,7 +34,14 @@ from benchmarks.run.placing import SMALL, heteroplace_run
 from heteroplace.parts.onnx.prepare.onnx_child import load_onnxruntime
 from zoo.models.catalogue import SMALLEST, matching_names
 
-_NAMES = (*("wired", "shufflenet", "squeezenet", "mobilenet_v3_large", "inception_v1", "resnet50"),)
+_NAMES = (
+    "wired",
+    "shufflenet",
+    "squeezenet",
+    "mobilenet_v3_large",
+    "inception_v1",
+    "resnet50",
+)
 _SECOND = "squeezenet"
 """The second network of a process."""
 IN_FLIGHT = (1, 2, 4, 8)
