@@ -100,17 +100,29 @@ def check_version(version: str) -> None:
 
 @contextmanager
 def lowering_by_tvm() -> Iterator[None]:
-    """Let TVM's lowering ask once how its library was built, and not for each extent of a shape,
-    which takes a tenth of the time of compiling a network; and keep to itself that schedules are
-    not tuned, or not the best for a platform: `heteroplace tune` says what is left to gain.
+    """Let TVM's lowering ask once how its library was built and which instructions a target has.
 
-    Not thread-safe: of two at a time, the one that ends last may leave the answer in place, which
-    stays right.
+    TVM asks for each extent of a shape, and sets LLVM up for each question about a target: that
+    takes a tenth of the time of compiling a network. Warnings that schedules are not tuned, or not
+    the best for a platform, are left out: `heteroplace tune` says what is left to gain.
+
+    Not thread-safe: of two at a time, the one that ends last may leave the answers in place, which
+    stay right.
     """
     te_compiler: Any = importlib.import_module("tvm.relay.backend.te_compiler")
-    ask = te_compiler.libinfo
+    targets: Any = importlib.import_module("tvm.target.target")
+    ask, has_feature = te_compiler.libinfo, targets._ffi_api.target_has_feature
     overrides = ask()
+    answers: dict[tuple[str, Any], Any] = {}
+
+    def has_feature_once(feature: str, target: Any) -> Any:
+        key = feature, target or targets.Target.current()
+        if key not in answers:
+            answers[key] = has_feature(feature, target)
+        return answers[key]
+
     te_compiler.libinfo = lambda: overrides
+    targets._ffi_api.target_has_feature = has_feature_once
     loggers = [logging.getLogger(name) for name in _LOGGERS_OF_SCHEDULES]
     for logger in loggers:
         logger.addFilter(_is_no_warning)
@@ -118,6 +130,7 @@ def lowering_by_tvm() -> Iterator[None]:
         yield
     finally:
         te_compiler.libinfo = ask
+        targets._ffi_api.target_has_feature = has_feature
         for logger in loggers:
             logger.removeFilter(_is_no_warning)
 

@@ -28,9 +28,19 @@ MODULE = "tvm._ffi._cy3.core"
 _HEADER = Path(__file__).resolve().parent / "data" / "tvm_c_api.h"
 _INCLUDED = ("c_runtime_api.h", "c_backend_api.h", "ndarray.h")
 """Headers of TVM that the sources name, all of them in `tvm/runtime`."""
-_HANDLED, _ALL_HANDLED = "except Exception as err:", "except BaseException as err:"
-"""What `packed_func.pxi` hands to C++ of a Python function that C++ has called, and what it should:
-Ctrl-C is no `Exception`, and C++ would go on."""
+_CHANGES = (
+    # Of a Python function that C++ has called: Ctrl-C is no `Exception`, and C++ would go on.
+    ("packed_func.pxi", "except Exception as err:", "except BaseException as err:"),
+    # An abstract class takes long to say what is an instance of it; most arguments are names.
+    (
+        "packed_func.pxi",
+        "elif isinstance(arg, Integral):",
+        "elif not isinstance(arg, str) and isinstance(arg, (int, Integral)):",
+    ),
+    # Made for each object that is returned, and not used.
+    ("object.pxi", "    handle = ctypes_handle(chandle)\n", ""),
+)
+"""What is changed in TVM's sources: a file, a text that it has once, and what it should be."""
 
 
 def compile_interface(sources: Path, module: Path, compiler: Sequence[str]) -> None:
@@ -41,10 +51,11 @@ def compile_interface(sources: Path, module: Path, compiler: Sequence[str]) -> N
     subprocess.CalledProcessError
         Cython cannot be had, or it or the compiler fails; what they say is printed.
     """
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
         shutil.copytree(sources, work / "sources")
-        _hand_on_interrupts(work / "sources" / "packed_func.pxi")
+        for name, before, after in _CHANGES:
+            _change(work / "sources" / name, before, after)
         headers = work / "include" / "tvm" / "runtime"
         headers.mkdir(parents=True)
         for included in _INCLUDED:
@@ -59,11 +70,11 @@ def compile_interface(sources: Path, module: Path, compiler: Sequence[str]) -> N
         subprocess.run(command, cwd=work, check=True)
 
 
-def _hand_on_interrupts(functions: Path) -> None:
-    text = functions.read_text()
-    if text.count(_HANDLED) != 1:
-        sys.exit(f"error: {functions.name} has no `{_HANDLED}`: it is of another TVM")
-    functions.write_text(text.replace(_HANDLED, _ALL_HANDLED))
+def _change(source: Path, before: str, after: str) -> None:
+    text = source.read_text()
+    if text.count(before) != 1:
+        sys.exit(f"error: {source.name} has no `{before.strip()}`: it is of another TVM")
+    source.write_text(text.replace(before, after))
 
 
 def _cython(work: Path) -> dict[str, str]:

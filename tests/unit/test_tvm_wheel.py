@@ -34,11 +34,25 @@ SMALL_SOURCE = {
 PYTHON = "bitblas/3rdparty/tvm/python/"
 # What hands on errors in TVM's Cython interface, in small.
 CALLBACK = """
+from numbers import Integral
+
 def answer_of(function):
     try:
         return function()
     except Exception as err:
         return 42
+
+def kind_of(arg):
+    if arg is None:
+        return "none"
+    elif isinstance(arg, Integral):
+        return "integer"
+    return "other"
+"""
+OBJECT = """
+def made(chandle):
+    handle = ctypes_handle(chandle)
+    return chandle
 """
 CORE = "tvm/_ffi/_cython/core.pyx"
 HEADER = Path(sysconfig.get_paths()["include"], "Python.h")
@@ -106,10 +120,11 @@ def test_wheel_has_tvm_its_libraries_and_all_licences(tmp_path: Path, source: Pa
 @pytest.fixture
 def with_cython(source: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The small wheel with Cython sources, where Python has its headers."""
-    functions = Path(CORE).with_name("packed_func.pxi")
+    parts = {"packed_func.pxi": CALLBACK, "object.pxi": OBJECT}
     with zipfile.ZipFile(source, "a") as archive:
-        archive.writestr(f"{PYTHON}{CORE}", 'include "./packed_func.pxi"\n')
-        archive.writestr(f"{PYTHON}{functions}", CALLBACK)
+        archive.writestr(f"{PYTHON}{CORE}", "".join(f'include "./{name}"\n' for name in parts))
+        for name, text in parts.items():
+            archive.writestr(f"{PYTHON}{Path(CORE).with_name(name)}", text)
     monkeypatch.setattr(tvm_wheel, "SOURCE_SHA256", hashlib.sha256(source.read_bytes()).hexdigest())
     monkeypatch.setattr(tvm_wheel, "_HEADER", HEADER)
     return source
@@ -128,10 +143,13 @@ def test_the_cython_interface_is_compiled_for_this_python(
         "import importlib.util as u; s = u.spec_from_file_location('tvm._ffi._cy3.core', PATH)"
         "; m = u.module_from_spec(s); s.loader.exec_module(m)"
         "; print(m.answer_of(lambda: exit()))"  # what it raises is no `Exception`
+        "; import numpy as np; print(*map(m.kind_of, (None, 1, True, np.int8(1), '1', 1.0)))"
+        "; print(m.made(7))"  # without a name that is not there
     )
     program = program.replace("PATH", repr(path))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "42\n", done.stderr
+    kinds = "none integer integer integer other other"
+    assert done.stdout == f"42\n{kinds}\n7\n", done.stderr
 
 
 @pytest.mark.costly(8)
