@@ -7,7 +7,7 @@ import tvm
 from relay_models import CUDA, TARGET, module, var
 from tvm import relay, te, tir
 
-from heteroplace.lower.fused_functions import finished
+from heteroplace.lower.lower_kernel import finished
 from heteroplace.tir.exact_math import EXACT
 
 pytestmark = pytest.mark.relay

@@ -35,7 +35,6 @@ import heteroplace as hp
 from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayError
 from heteroplace.files.plan_file import save_plan
 from heteroplace.lower.executable import Executable
-from heteroplace.lower.library import KernelCompiler
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Run
 from heteroplace.pipeline import build
@@ -219,7 +218,7 @@ def test_what_could_mix_items_is_refused_by_name_before_it_is_compiled(
     def compiled(*_: object) -> None:
         raise AssertionError("compiled before it was refused")
 
-    monkeypatch.setattr(KernelCompiler, "library", compiled)
+    monkeypatch.setattr("heteroplace.lower.compile.compile_kernels", compiled)
     with pytest.raises(UnsupportedRelayError, match=named):
         hp.HeteroPlace(clusters()[0], items=2, solver="bheft", costs=batch_costs, store="off")(mod)
 

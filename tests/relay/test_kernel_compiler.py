@@ -1,19 +1,22 @@
-"""Kernels that are compiled while others are lowered: the same code, and no process is left."""
+"""Kernels that are lowered and compiled by forks: the same code, and no process is left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import tvm
 from relay_models import compiled_of, conv, cpu_cluster, extraction_of, module
-from tvm import relay
+from tvm import relay, tir
 
 from heteroplace.errors import LoweringError
 from heteroplace.lower import library as library_module
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Kernel
-from heteroplace.lower.library import KernelCompiler, compile_kernels
+from heteroplace.lower.library import compile_kernels
+from heteroplace.tir.lowered_functions import with_functions
 from tests.programs import child_processes
 
 
@@ -41,43 +44,43 @@ def kernels_of(compiled: CompiledNetwork) -> Sequence[Kernel]:
     return list(compiled.calls(cpu_cluster(), placement(compiled)).kernels.values())
 
 
-def test_kernels_that_are_added_early_have_the_same_code() -> None:
-    kernels = kernels_of(network())
-    assert len(kernels) >= 3
-    compiler = KernelCompiler()
-    for kernel in kernels[:-1]:
-        compiler.add(kernel)
-    compiler.pause()
-    counts: list[tuple[int, int]] = []
-    library = compiler.library(kernels, lambda done, total: counts.append((done, total)))
-    assert library.files() == compile_kernels(kernels).files()
+def test_what_is_made_in_forks_is_what_is_made_here() -> None:
+    forked, here = network(), network()
+    compiled = forked.calls(cpu_cluster(), placement(forked), compiles=True)
+    lowered = here.calls(cpu_cluster(), placement(here))
+    assert compiled.calls == lowered.calls
+    assert list(compiled.kernels) == list(lowered.kernels)
+    assert len(compiled.kernels) >= 3
+    for symbol, kernel in compiled.kernels.items():
+        assert kernel.functions is None
+        here_too = lowered.kernels[symbol]
+        assert str(kernel.target) == str(here_too.target)
+        assert kernel == replace(here_too, functions=None, target=kernel.target)
+        assert kernel.hashes == here_too.hashes
+    files = forked.kernels(cpu_cluster(), placement(forked)).library.files()
+    assert files == compile_kernels(kernels_of(here)).files()
+
+
+def test_kernels_are_counted() -> None:
+    compiled, counts = network(), list[tuple[int, int]]()
+    compiled.calls(
+        cpu_cluster(), placement(compiled), lambda *count: counts.append(count), compiles=True
+    )
     assert counts == sorted(counts)
-    assert {total for _, total in counts} == {len(kernels)}
+    assert {total for _, total in counts} == {len(kernels_of(compiled))}
 
 
-def test_a_network_is_compiled_while_it_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
-    added: list[str] = []
-    add = KernelCompiler.add
-
-    def note(self: KernelCompiler, kernel: Kernel) -> None:
-        added.append(kernel.symbol)
-        add(self, kernel)
-
-    monkeypatch.setattr(KernelCompiler, "add", note)
-    compiled = network()
-    calls = compiled.calls(cpu_cluster(), placement(compiled), compiles=True)
-    assert added == list(calls.kernels)
-    compiled.pause()
-    kernels = compiled.kernels(cpu_cluster(), placement(compiled))
-    assert kernels.calls is calls
-    assert added == list(calls.kernels)
-    assert kernels.library.files() == compile_kernels(list(calls.kernels.values())).files()
+def test_equal_kernels_have_equal_symbols_in_any_network() -> None:
+    x = relay.var("x", shape=(1, 16, 16, 16))
+    other = compiled_of(extraction_of(module([x], relay.nn.softmax(relay.sqrt(x)))))
+    again = compiled_of(extraction_of(module([x], relay.nn.softmax(relay.exp(x)))))
+    kernels = [{each.op: each for each in kernels_of(one)} for one in (other, again)]
+    assert kernels[0]["nn.softmax"].symbol == kernels[1]["nn.softmax"].symbol
+    assert kernels[0]["sqrt"].symbol != kernels[1]["exp"].symbol
 
 
-def test_what_is_only_lowered_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KernelCompiler, "add", lambda *_: pytest.fail("it is compiled"))
-    compiled = network()
-    compiled.calls(cpu_cluster(), placement(compiled))
+def test_what_is_only_lowered_is_not_compiled() -> None:
+    assert all(kernel.code is None for kernel in kernels_of(network()))
 
 
 def test_a_fault_of_the_code_generator_is_a_lowering_error(
@@ -88,28 +91,37 @@ def test_a_fault_of_the_code_generator_is_a_lowering_error(
     def fail(*_: object) -> None:
         raise ValueError("Check failed: no such intrinsic")
 
-    monkeypatch.setattr(library_module.tvm, "build", fail)
+    monkeypatch.setattr(library_module.tvm, "get_global_func", lambda _: fail)
     with pytest.raises(LoweringError, match=r"cannot generate code .*no such intrinsic"):
         compile_kernels(kernels)
 
 
-def test_a_network_that_cannot_be_lowered_leaves_no_process(
+def test_a_kernel_that_cannot_be_lowered_is_an_error_of_the_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compiled = network()
-    add = KernelCompiler.add
-    num_added = 0
+    lower = library_module.lower_kernel
 
-    def fail_at_the_second(self: KernelCompiler, kernel: Kernel) -> None:
-        nonlocal num_added
-        num_added += 1
-        if num_added == 2:
+    def fail_at_softmax(symbol: str, *rest: Any) -> Kernel:
+        if symbol.startswith("nn_softmax"):
             raise LoweringError("no kernel")
-        add(self, kernel)
+        return lower(symbol, *rest)
 
-    monkeypatch.setattr(KernelCompiler, "add", fail_at_the_second)
+    monkeypatch.setattr(library_module, "lower_kernel", fail_at_softmax)
     with pytest.raises(LoweringError, match="no kernel"):
         compiled.kernels(cpu_cluster(), placement(compiled))
-    monkeypatch.setattr(KernelCompiler, "add", add)
-    compiled.calls(cpu_cluster(), placement(compiled))  # nothing of the first time is linked twice
+    monkeypatch.setattr(library_module, "lower_kernel", lower)
     assert compiled.kernels(cpu_cluster(), placement(compiled)).library.image
+
+
+def test_kernels_do_not_check_their_arguments() -> None:
+    x = relay.var("x", shape=(1, 8))
+    compiled = compiled_of(extraction_of(module([x], relay.sqrt(x))))
+    (kernel,) = kernels_of(compiled)
+    text = library_module.generate_code([kernel]).get_source("ll")
+    assert "Assert fail" not in text
+    checks = tir.AssertStmt(tir.const(True), tir.StringImm("own"), tir.Evaluate(0))
+    assert kernel.functions is not None
+    checked = with_functions(kernel.functions, lambda f: f.with_body(tir.SeqStmt([checks, f.body])))
+    text = library_module.generate_code([replace(kernel, functions=checked)]).get_source("ll")
+    assert "Assert fail" in text

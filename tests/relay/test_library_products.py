@@ -133,7 +133,7 @@ def test_a_symbol_says_what_it_needs() -> None:
     symbol = product.head("tf32", 120903) + "4096:" + "1" * 128
     assert is_library_kernel(symbol)
     assert is_library_kernel(product.unchosen("float32"))
-    assert not is_library_kernel("tvmgen_default_fused_nn_dense")
+    assert not is_library_kernel("nn_dense_0123456789abcdef")
     assert library_workspace_bytes(symbol) == 4096
     assert library_workspace_bytes(product.unchosen("half")) == 0
 

@@ -332,7 +332,7 @@ def test_a_nested_router_is_recorded_in_its_turn_with_all_cells(tmp_path: Path) 
 
 
 def is_layout(kernel: str) -> bool:
-    return re.fullmatch(r"tvmgen_default_fused_layout_transform(_\d+)?", kernel) is not None
+    return re.fullmatch(r"layout_transform_[0-9a-f]{16}", kernel) is not None
 
 
 @pytest.mark.costly(13)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from heteroplace import forked_jobs
-from heteroplace.forked_jobs import ForkedJobs, Job
+from heteroplace.forked_jobs import Job, run_forked
 from tests.programs import child_processes
 
 HERE = os.getpid()
@@ -24,82 +24,86 @@ def _worker() -> bytes:
     return str(os.getpid()).encode()
 
 
-def _submitted(job: Job, processes: int = 3) -> ForkedJobs:
-    jobs = ForkedJobs(processes)
-    for _ in range(NUM_JOBS):
-        jobs.submit(job)
-    return jobs
+def _results(job: Job, processes: int = 3) -> list[bytes]:
+    return run_forked([job] * NUM_JOBS, processes=processes)
 
 
 @pytest.fixture(autouse=True)
-def _no_process_is_left() -> Iterator[None]:
-    before = child_processes()
+def _nothing_is_left() -> Iterator[None]:
+    processes, files = child_processes(), _num_open_files()
     yield
-    assert child_processes() == before
+    assert child_processes() == processes
+    assert _num_open_files() == files
 
 
 def _num_open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.parametrize("size", [0, 1, 100_000])
 @pytest.mark.parametrize("processes", [1, 2, 5, 50])
-def test_results_come_in_order(processes: int) -> None:
-    jobs, files = ForkedJobs(processes), _num_open_files()
-    for index in range(NUM_JOBS):
-        jobs.submit(lambda index=index: bytes([index]) * 100_000)
+def test_results_come_in_order(processes: int, size: int) -> None:
     counts: list[tuple[int, int]] = []
-    results = jobs.results(lambda done, total: counts.append((done, total)))
-    assert results == [bytes([index]) * 100_000 for index in range(NUM_JOBS)]
-    assert jobs.results() == results
+    results = run_forked(
+        [lambda index=index: bytes([index]) * size for index in range(NUM_JOBS)],
+        lambda done, total: counts.append((done, total)),
+        processes,
+    )
+    assert results == [bytes([index]) * size for index in range(NUM_JOBS)]
     assert counts == sorted(counts)
-    assert {total for _, total in counts} <= {NUM_JOBS}
-    assert _num_open_files() == files
+    assert {total for _, total in counts} == {NUM_JOBS}
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_forks_work_where_several_processes_may(processes: int) -> None:
-    workers = set(_submitted(_worker, processes).results())
-    others = workers - {str(HERE).encode()}
-    assert bool(others) == (processes > 1)
+def test_forks_do_the_jobs_where_several_processes_may(processes: int) -> None:
+    workers = set(_results(_worker, processes))
+    assert (str(HERE).encode() in workers) == (processes == 1)
+    assert len(workers) <= processes
 
 
-def test_jobs_begin_before_results_are_asked_for(tmp_path: Path) -> None:
-    jobs, begun = ForkedJobs(2), tmp_path / "begun"
-
-    def begin() -> bytes:
-        begun.touch()
+def test_each_job_is_done_once(tmp_path: Path) -> None:
+    def done(index: int) -> bytes:
+        with (tmp_path / str(index)).open("a") as file:
+            file.write("x")
         return b""
 
-    jobs.submit(begin)
-    limit = time.monotonic() + 60
-    while not begun.exists() and time.monotonic() < limit:
-        time.sleep(0.001)
-    assert begun.exists()
-    assert jobs.results() == [b""]
+    run_forked([lambda index=index: done(index) for index in range(300)], processes=4)
+    assert {file.read_text() for file in tmp_path.iterdir()} == {"x"}
+    assert len(list(tmp_path.iterdir())) == 300
 
 
 def test_no_jobs() -> None:
-    assert ForkedJobs().results() == []
+    assert run_forked([]) == []
 
 
 def test_an_error_is_that_of_the_job() -> None:
     def fail() -> bytes:
         raise KeyError("no such kernel")
 
+    jobs = [*[_worker] * NUM_JOBS, fail, *[_worker] * NUM_JOBS]
     with pytest.raises(KeyError, match="no such kernel"):
-        _submitted(fail).results()
+        run_forked(jobs, processes=3)
+
+
+def test_a_job_that_fails_in_forks_alone_is_done_here() -> None:
+    def fail_elsewhere() -> bytes:
+        if os.getpid() != HERE:
+            raise OSError("no memory")
+        return b"here"
+
+    assert _results(fail_elsewhere) == [b"here"] * NUM_JOBS
 
 
 def test_an_interrupt_ends_the_forks() -> None:
-    def interrupted() -> bytes:
-        if os.getpid() == HERE:
-            raise KeyboardInterrupt
+    def sleep() -> bytes:
         time.sleep(600)
         return b""
 
-    jobs = _submitted(interrupted)
+    def interrupted(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        jobs.results()
+        run_forked([sleep] * NUM_JOBS, interrupted, processes=3)
 
 
 @pytest.mark.parametrize("end", ["killed", "asleep"])
@@ -113,43 +117,23 @@ def test_jobs_of_lost_forks_are_done_here(end: str, monkeypatch: pytest.MonkeyPa
             time.sleep(600)
         return _worker()
 
-    assert _submitted(lost).results() == [str(HERE).encode()] * NUM_JOBS
+    assert _results(lost) == [str(HERE).encode()] * NUM_JOBS
 
 
-def test_paused_jobs_are_done_later(tmp_path: Path) -> None:
-    is_first_time = tmp_path / "first"
-    is_first_time.touch()
+def test_what_other_forks_finish_is_kept_when_one_is_lost(tmp_path: Path) -> None:
+    def lost() -> bytes:
+        if os.getpid() != HERE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return b"here"
 
-    def slow_the_first_time() -> bytes:
-        if is_first_time.exists():
-            time.sleep(600)
-        return b"done"
-
-    jobs = _submitted(slow_the_first_time)
-    before = child_processes()
-    jobs.pause()
-    assert len(child_processes()) == len(before) - 2
-    is_first_time.unlink()
-    assert jobs.results() == [b"done"] * NUM_JOBS
-
-
-def test_forks_end_with_what_asked_for_them() -> None:
-    def sleep() -> bytes:
-        time.sleep(600)
-        return b""
-
-    before = child_processes()
-    jobs = _submitted(sleep)
-    assert len(child_processes()) == len(before) + 2
-    del jobs
-    assert child_processes() == before
+    results = run_forked([_worker, lost, *[_worker] * NUM_JOBS], processes=3)
+    assert results[1] == b"here"
+    assert str(HERE).encode() not in results
 
 
 def test_where_no_fork_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def fork() -> int:
         raise BlockingIOError("Resource temporarily unavailable")
 
-    files = _num_open_files()
     monkeypatch.setattr(os, "fork", fork)
-    assert set(_submitted(_worker).results()) == {str(HERE).encode()}
-    assert _num_open_files() == files
+    assert set(_results(_worker)) == {str(HERE).encode()}

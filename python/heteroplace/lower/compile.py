@@ -6,7 +6,7 @@ measure a network is not made again to build it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,8 +59,6 @@ class CompiledNetwork:
     _kernels: dict[TaskTargets, CompiledKernels]
     _parts: dict[Hashable, Any] = field(default_factory=dict)
     """As `lower_items` takes and fills it."""
-    _compilers: dict[TaskTargets, KernelCompiler] = field(default_factory=dict)
-    """Of kernels that are to have a library and have none yet."""
     _libraries: dict[tuple[Kernel, ...], KernelLibrary] = field(default_factory=dict)
     """Of the kernels of plans with collectives and shared tensors."""
     _routed: CompiledNetwork | None = None
@@ -95,7 +93,7 @@ class CompiledNetwork:
         *,
         compiles: bool = False,
     ) -> KernelCalls:
-        """Return the kernel calls; lowered, not compiled.
+        """Return the kernel calls.
 
         Parameters
         ----------
@@ -104,9 +102,9 @@ class CompiledNetwork:
         placement
             Device id of each task, [num_tasks].
         on_kernel
-            Counts the calls that are lowered.
+            Counts the kernels.
         compiles
-            Compile on other cores meanwhile, because `kernels` will be asked for; see `pause`.
+            Kernels of CPUs are compiled too, on all cores, because `kernels` will be asked for.
 
         Raises
         ------
@@ -119,14 +117,8 @@ class CompiledNetwork:
             whole = self._routed.calls(cluster, placement)
             self._calls[key] = routed_lowering().at_capacity(whole, self._capacity)
         elif key not in self._calls:
-            if compiles:
-                self._compilers[key] = KernelCompiler()
-            try:
-                calls = self._lowered(targets, target_of_task, on_kernel, self._compilers.get(key))
-            except BaseException:
-                if compiles:
-                    self._compilers.pop(key).pause()
-                raise
+            compiler = KernelCompiler() if compiles else None
+            calls = self._lowered(targets, target_of_task, on_kernel, compiler)
             self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]
 
@@ -141,8 +133,7 @@ class CompiledNetwork:
         mod, tunings = self.network.mod, self.network.tunings
         if self.graph.routers:
             return routed_lowering().lower_network(mod, self.graph, targets, target_of_task)
-        on_lowered = None if compiler is None else compiler.add
-        return lower_network(mod, targets, target_of_task, tunings, on_kernel, on_lowered)
+        return lower_network(mod, targets, target_of_task, tunings, on_kernel, compiler)
 
     def kernels(
         self, cluster: Cluster, placement: Sequence[int], on_kernel: Count | None = None
@@ -152,17 +143,11 @@ class CompiledNetwork:
         if key not in self._kernels:
             calls = self.calls(cluster, placement, compiles=True)
             if self._routed is None:
-                compiler = self._compilers.pop(key, None) or KernelCompiler()
-                library = compiler.library(calls.kernels.values(), on_kernel)
+                library = compile_kernels(calls.kernels.values(), on_kernel)
             else:
                 library = self._routed.kernels(cluster, placement, on_kernel).library
             self._kernels[key] = CompiledKernels(calls, library)
         return self._kernels[key]
-
-    def pause(self) -> None:
-        """Leave all cores to a measurement; what is compiled so far is kept."""
-        for compiler in self._compilers.values():
-            compiler.pause()
 
     def kernels_of(
         self, cluster: Cluster, plan: Plan, on_kernel: Count | None = None
@@ -216,7 +201,7 @@ def lower_network(
     target_of_task: dict[str, int],
     tunings: Tunings | None = None,
     on_kernel: Count | None = None,
-    on_lowered: Callable[[Kernel], None] | None = None,
+    compiler: KernelCompiler | None = None,
 ) -> KernelCalls:
     """Optimise each target's part of a neutral module and lower it.
 
@@ -231,7 +216,7 @@ def lower_network(
         The distinct targets.
     target_of_task
         For each task the position of its target.
-    tunings, on_kernel, on_lowered
+    tunings, on_kernel, compiler
         As of `lower_segments`.
 
     Raises
@@ -250,7 +235,7 @@ def lower_network(
     }
     segments, outputs = cut_segments(mod, targets, segment_of_task, own_targets=others)
     return lower_segments(
-        segments, mod["main"].params, outputs, others, tunings, on_kernel, on_lowered
+        segments, mod["main"].params, outputs, others, tunings, on_kernel, compiler
     )
 
 

@@ -15,6 +15,7 @@ from heteroplace.model.routed.routers import Router
 from heteroplace.relay.ranges.interval import Interval
 
 _Bytes = bytes  # below, the name is that of a size
+_NAME_ATTRIBUTE = "global_symbol"
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,17 @@ class KernelCalls:
 
 
 @dataclass(frozen=True)
+class KernelCode:
+    """The compiled code of one kernel of a CPU."""
+
+    object_file: _Bytes
+    hashes: tuple[int, ...]
+    """As `Kernel.hashes`."""
+
+
+@dataclass(frozen=True)
 class Kernel:
-    """One lowered, not yet compiled kernel."""
+    """One lowered kernel."""
 
     symbol: str
     functions: tvm.IRModule | None
@@ -198,3 +208,21 @@ class Kernel:
     """As `Value.range`, for each value that it reads; empty: not known."""
     function: tvm.relay.Function | None = field(default=None, compare=False, repr=False)
     """The fused Relay function that it was lowered from; None: it is from none, or it is lost."""
+    code: KernelCode | None = field(default=None, compare=False, repr=False)
+    """None: it is not compiled yet, or with others."""
+
+    @cached_property
+    def hashes(self) -> tuple[int, ...]:
+        """The structural hashes of its lowered functions without their names, 64 bits each, in
+        ascending order."""
+        if self.code is not None:
+            return self.code.hashes
+        assert self.functions is not None  # it was lowered here
+        return tuple(sorted(map(structural_hash, self.functions.functions.values())))
+
+
+def structural_hash(function: tvm.tir.PrimFunc) -> int:
+    """Return the hash of a function's code and parameters, whatever its name; 64 bits."""
+    if function.attrs is not None and _NAME_ATTRIBUTE in function.attrs:
+        function = function.without_attr(_NAME_ATTRIBUTE)
+    return int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64

@@ -9,26 +9,30 @@ workers.)
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import subprocess
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import tvm
+from tvm import relay, tir
 from tvm.contrib import cc
 
 from heteroplace.errors import ArtifactError, LoweringError
-from heteroplace.forked_jobs import ForkedJobs
-from heteroplace.lower.fused_functions import last_cause
-from heteroplace.lower.kernels import Kernel
+from heteroplace.forked_jobs import Job, run_forked
+from heteroplace.lower.kernels import Kernel, KernelCode
 from heteroplace.lower.library_symbols import is_library_kernel
+from heteroplace.lower.lower_kernel import last_cause, lower_kernel
 from heteroplace.native.compiled_file import SealedCode
 from heteroplace.stage_log import Count
 
 _LIBRARY = "kernels.so"
+_WITHOUT_CHECKS = "tir.disable_assert"
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
 """Says that the stack need not be executable; without it linkers warn."""
 
@@ -89,104 +93,142 @@ class KernelLibrary:
 
 
 class KernelCompiler:
-    """Generates the code of kernels, on all cores, from the moment when they are lowered.
+    """Lowers kernels of CPUs and generates their code, on all cores.
 
-    TVM's code generator takes one thread, so kernels of CPUs are compiled in forks of this process.
-    All are compiled in the pass context that is in force when this object is made.
+    TVM takes one thread for either, so forks of this process do it. Code is generated in the pass
+    context that is in force when this object is made.
     """
 
     def __init__(self) -> None:
         self._context = tvm.transform.PassContext.current()
-        self._jobs = ForkedJobs()
-        self._symbols: set[str] = set()
-        self._others: dict[str, list[Kernel]] = {}
-        """Kernels of each target that is no CPU. They stay together, as a compiler of GPU code
-        takes longer to start than to compile one."""
+        self._kernels: list[tuple[str, relay.Function, tvm.target.Target]] = []
 
-    def add(self, kernel: Kernel) -> None:
-        """Take a kernel; one of a CPU is compiled as soon as a core is free."""
-        if is_library_kernel(kernel.symbol):
-            return
-        self._symbols.add(kernel.symbol)
-        if kernel.target.kind.name == "llvm":
-            self._jobs.submit(lambda: self._object_of(kernel))
-        else:
-            target = f"{kernel.target} host {kernel.target.host}"
-            self._others.setdefault(target, []).append(kernel)
+    def add(self, symbol: str, function: relay.Function, target: tvm.target.Target) -> None:
+        """Note a kernel that is to be made; parameters as of `lower_kernel`."""
+        self._kernels.append((symbol, function, target))
 
-    def pause(self) -> None:
-        """Leave all cores to what follows; `library` goes on."""
-        self._jobs.pause()
-
-    def library(self, kernels: Iterable[Kernel], on_kernel: Count | None = None) -> KernelLibrary:
-        """Link the code of kernels: of these, and of all that were added before.
+    def kernels(self, on_kernel: Count | None = None) -> dict[str, Kernel]:
+        """Make all kernels, and return them with their code, by symbol.
 
         Parameters
         ----------
         on_kernel
-            Counts the compiled kernels.
+            Counts them.
 
         Raises
         ------
         LoweringError
-            TVM cannot generate code for a kernel.
-        ArtifactError
-            There is no linker, it fails, or there is no folder for temporary files.
+            A kernel cannot be lowered, or TVM cannot generate code for it.
         """
-        for kernel in kernels:
-            if kernel.symbol not in self._symbols:
-                self.add(kernel)
-        if not self._symbols:
-            return KernelLibrary.empty()  # of reshapes alone, or kernels of NVIDIA's libraries
-
-        def count(num_done: int, _: int) -> None:
-            if on_kernel is not None:
-                on_kernel(num_done, len(self._symbols))
-
-        results = self._jobs.results(count)
-        with temporary_folder() as folder:
-            objects = [folder / f"kernels{index}.o" for index in range(len(results))]
-            for path, content in zip(objects, results, strict=True):
-                path.write_bytes(content)
-            if self._others:
-                count(len(results), len(results))
-                with self._context:
-                    objects += _exported([_built(group) for group in self._others.values()], folder)
-            path = folder / _LIBRARY
-            link(objects, path)
-            return KernelLibrary(
-                {file.name: file.read_bytes() for file in objects}, path.read_bytes()
+        jobs = [partial(self._made, *each) for each in self._kernels]
+        results = run_forked(jobs, on_kernel)
+        kernels = {}
+        for (symbol, function, target), result in zip(self._kernels, results, strict=True):
+            workspace, op, flops, ranges, code = pickle.loads(result)
+            kernels[symbol] = Kernel(
+                symbol, None, target, workspace, op, flops, ranges, function, code
             )
+        return kernels
 
-    def _object_of(self, kernel: Kernel) -> bytes:
-        # A file in memory: a fork that is ended leaves nothing.
-        with self._context, os.fdopen(os.memfd_create("kernel.o"), "rb") as file:
-            _built([kernel]).save(f"/proc/self/fd/{file.fileno()}", "o")
-            return file.read()
+    def _made(self, symbol: str, function: relay.Function, target: tvm.target.Target) -> bytes:
+        """What is not known of a kernel before it is lowered."""
+        kernel = lower_kernel(symbol, function, target)
+        with self._context:
+            code = KernelCode(_object_file(kernel), kernel.hashes)
+        return pickle.dumps((kernel.workspace, kernel.op, kernel.flops, kernel.ranges, code))
 
 
-def compile_kernels(kernels: Sequence[Kernel], on_kernel: Count | None = None) -> KernelLibrary:
-    """Compile all kernels that have code, of all targets, into one library.
+def compile_kernels(kernels: Iterable[Kernel], on_kernel: Count | None = None) -> KernelLibrary:
+    """Link all kernels into one library, of all targets; those without code are compiled.
 
-    Parameters and errors are those of `KernelCompiler.library`.
+    Parameters
+    ----------
+    on_kernel
+        Counts the kernels that are compiled.
+
+    Raises
+    ------
+    LoweringError
+        TVM cannot generate code for a kernel.
+    ArtifactError
+        There is no linker, it fails, or there is no folder for temporary files.
     """
-    return KernelCompiler().library(kernels, on_kernel)
+    jobs: list[Job] = []
+    compiled: list[bytes] = []
+    others: dict[str, list[Kernel]] = {}
+    """Kernels of each target that is no CPU. They stay together, as a compiler of GPU code takes
+    longer to start than to compile one."""
+    for kernel in kernels:
+        if kernel.code is not None:
+            compiled.append(kernel.code.object_file)
+        elif kernel.target.kind.name == "llvm":
+            jobs.append(partial(_object_file, kernel))
+        elif not is_library_kernel(kernel.symbol):
+            target = f"{kernel.target} host {kernel.target.host}"
+            others.setdefault(target, []).append(kernel)
+    compiled += run_forked(jobs, on_kernel)
+    if not compiled and not others:
+        return KernelLibrary.empty()  # of reshapes alone, or kernels of NVIDIA's libraries
+    with temporary_folder() as folder:
+        objects = [folder / f"kernels{index}.o" for index in range(len(compiled))]
+        for path, content in zip(objects, compiled, strict=True):
+            path.write_bytes(content)
+        if others:
+            objects += _exported([generate_code(group) for group in others.values()], folder)
+        path = folder / _LIBRARY
+        link(objects, path)
+        return KernelLibrary({file.name: file.read_bytes() for file in objects}, path.read_bytes())
 
 
-def _built(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
-    """Generate code for kernels of one target."""
-    functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
+def _object_file(kernel: Kernel) -> bytes:
+    # A file in memory: a fork that is ended leaves nothing.
+    with os.fdopen(os.memfd_create("kernel.o"), "rb") as file:
+        generate_code([kernel]).save(f"/proc/self/fd/{file.fileno()}", "o")
+        return file.read()
+
+
+def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
+    """Generate the code of kernels of one target.
+
+    A kernel of TVM checks the type, the shape and the strides of each argument in each call, and
+    these checks are three quarters of the code. Only the executor calls kernels, and it has checked
+    its program. So there are no checks, unless a kernel has some of its own. (`tvm.build` would
+    also lower the kernels a second time, in a third of its time.)
+
+    Raises
+    ------
+    LoweringError
+        TVM cannot generate code for a kernel.
+    """
+    functions: dict[tvm.ir.GlobalVar, tir.PrimFunc] = {}
     for kernel in kernels:
         assert kernel.functions is not None  # what is left of a compiled kernel has a library
         functions.update(dict(kernel.functions.functions.items()))
-    target = kernels[0].target
+    target, outer = kernels[0].target, tvm.transform.PassContext.current()
+    config = dict(outer.config.items())
+    if not any(map(_has_checks, functions.values())):
+        config.setdefault(_WITHOUT_CHECKS, True)
     try:
-        with target:  # a fork begins within the target of a segment
-            return tvm.build({target: tvm.IRModule(functions)})
+        with target, tvm.transform.PassContext(opt_level=outer.opt_level, config=config):
+            targets, host = tvm.target.Target.canon_target_map_and_host(
+                {target: tvm.IRModule(functions)}
+            )
+            return tvm.get_global_func("driver.tir_to_runtime")(targets, host)
     except (RuntimeError, ValueError) as err:
         raise LoweringError(
             f"TVM cannot generate code for target {target}: {last_cause(str(err))}"
         ) from err
+
+
+def _has_checks(function: tir.PrimFunc) -> bool:
+    checks: list[tir.AssertStmt] = []
+
+    def visit(node: tvm.Object) -> None:
+        if isinstance(node, tir.AssertStmt):
+            checks.append(node)
+
+    tir.stmt_functor.post_order_visit(function.body, visit)
+    return bool(checks)
 
 
 def _exported(modules: Sequence[tvm.runtime.Module], folder: Path) -> list[Path]:

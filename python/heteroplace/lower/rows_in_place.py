@@ -72,7 +72,7 @@ def in_place_kernel(kernel: Kernel, *, does_nothing: bool = False) -> Kernel:
     symbol = kernel.symbol + IN_PLACE_SUFFIX
     named = {tvm.ir.GlobalVar(symbol): function.with_attr("global_symbol", symbol)}
     functions = tvm.IRModule(named, attrs=kernel.functions.attrs)
-    return replace(kernel, symbol=symbol, functions=functions, function=None)
+    return replace(kernel, symbol=symbol, functions=functions, function=None, code=None)
 
 
 def with_rows_in_place(call: KernelCall, kernels: dict[str, Kernel]) -> KernelCall:

@@ -7,7 +7,7 @@ converts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,13 +17,19 @@ from tvm.relay.backend import te_compiler
 
 from heteroplace.entries import load_entry
 from heteroplace.errors import LoweringError
-from heteroplace.lower.fused_functions import finished, function_flops, last_cause, op_text
 from heteroplace.lower.kernel_provider import Tunings, kernel_variants
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
-from heteroplace.lower.library_symbols import library_workspace_bytes
+from heteroplace.lower.library import KernelCompiler
+from heteroplace.lower.lower_kernel import (
+    finished,
+    kernel_of,
+    kernel_symbol,
+    lower_kernel,
+    op_text,
+)
 from heteroplace.lower.nameless import nameless
 from heteroplace.lower.segments import Segment, ValueName
-from heteroplace.lower.workspace import Workspace, kernel_workspace
+from heteroplace.lower.workspace import Workspace
 from heteroplace.model.kernel_rules import why_barred
 from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
 from heteroplace.relay.expressions import (
@@ -33,10 +39,8 @@ from heteroplace.relay.expressions import (
     tasks_in,
     tensor_types,
 )
-from heteroplace.relay.ranges.legal import legal_tensors
 from heteroplace.relay.targets import has_stock_kernels, variant_maker
 from heteroplace.stage_log import Count
-from heteroplace.tir.exact_floats import exact_floats
 from heteroplace.tvm_bridge import lowering_by_tvm
 
 _ROWS_IN_PLACE = "heteroplace.lower.rows_in_place:with_rows_in_place"
@@ -50,7 +54,7 @@ def lower_segments(
     targets: Mapping[str, tvm.target.Target] | None = None,
     tunings: Tunings | None = None,
     on_kernel: Count | None = None,
-    on_lowered: Callable[[Kernel], None] | None = None,
+    compiler: KernelCompiler | None = None,
 ) -> KernelCalls:
     """Lower every fused function of every segment and list the calls.
 
@@ -65,9 +69,9 @@ def lower_segments(
         For targets of kernel variants. A task for such a target gets its segment's kernel where
         there is no tuning.
     on_kernel
-        Counts the fused functions.
-    on_lowered
-        Called with each kernel as soon as it is lowered.
+        Counts the kernels.
+    compiler
+        Makes the kernels of CPUs, with their code. None: they are lowered here, and not compiled.
 
     Raises
     ------
@@ -88,17 +92,14 @@ def lower_segments(
     # What is kept from earlier networks may come from other tuning records than those in force.
     te_compiler.get().clear()
     lowerer = _Lowerer(
-        targets=targets or {}, tunings=tunings or {}, on_kernel=on_kernel, on_lowered=on_lowered
+        targets=targets or {}, tunings=tunings or {}, on_kernel=on_kernel, compiler=compiler
     )
-    if on_kernel is not None:
-        nodes = (node for segment in segments for node in post_order(segment.main.body))
-        lowerer.num_calls = sum(is_primitive_call(node) and not _is_alias(node) for node in nodes)
     for parameter in inputs:
         lowerer.add_input(parameter)
     with lowering_by_tvm():
         for index, segment in enumerate(segments):
             lowerer.add_segment(index, segment)
-    return lowerer.finish(outputs)
+        return lowerer.finish(outputs)
 
 
 @dataclass(frozen=True)
@@ -165,9 +166,7 @@ class _Lowerer:
     variants: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """Symbols of kernel variants by maker, key and target."""
     on_kernel: Count | None = None
-    """Counts `calls`, of `num_calls`."""
-    num_calls: int = 0
-    on_lowered: Callable[[Kernel], None] | None = None
+    compiler: KernelCompiler | None = None
 
     def add_input(self, parameter: relay.Var) -> None:
         (type_,) = tensor_types(parameter.checked_type)
@@ -202,7 +201,16 @@ class _Lowerer:
                 value = resolved[value]
             return value
 
-        calls = [replace(each, reads=tuple(map(real, each.reads))) for each in self._attributed()]
+        if self.compiler is not None:
+            self.kernels.update(self.compiler.kernels(self.on_kernel))
+        calls = [
+            replace(
+                each,
+                reads=tuple(map(real, each.reads)),
+                workspace=self.kernels[each.kernel].workspace,
+            )
+            for each in self._attributed()
+        ]
         values = [
             value
             if value.alias_of is None
@@ -270,16 +278,13 @@ class _Lowerer:
         reads = tuple(value for argument in node.args for value in visited[argument])
         if _is_alias(node):
             return (self._add(types[0], alias_of=reads[0]),)
-        if self.on_kernel is not None:
-            self.on_kernel(len(self.calls), self.num_calls)
         writes = tuple(self._add(type_) for type_ in types)
         if (maker := variant_maker(own)) is not None:
             kernel = self._lower_variant(node.op, segment.target, maker)
         else:
             made_for = own if has_stock_kernels(own) else segment.target
-            with made_for:
-                kernel = self._lower(nameless(node.op), made_for)
-        call = KernelCall(kernel, index, task, reads, writes, self.kernels[kernel].workspace)
+            kernel = self._lower(nameless(node.op), made_for)
+        call = KernelCall(kernel, index, task, reads, writes)
         if self.kernels[kernel].op == WRITE_ROWS_OP:
             call = load_entry(_ROWS_IN_PLACE)(call, self.kernels)
         self.calls.append(call)
@@ -299,58 +304,28 @@ class _Lowerer:
                 symbol, functions = variants.lower(function, target, key, self.tunings[key])
                 if functions is not None:
                     functions = finished(functions, function, target)
-                self._add_kernel(symbol, functions, target, function)
+                self.kernels[symbol] = kernel_of(symbol, functions, function, target)
                 self.variants[at] = symbol
         return self.variants[at]
 
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
-        barred = why_barred(op_text(function), target.kind.name)
+        ops = op_text(function)
+        barred = why_barred(ops, target.kind.name)
         if barred:
             raise LoweringError(
-                f"{op_text(function)} is placed on a GPU: {barred}, for example by "
+                f"{ops} is placed on a GPU: {barred}, for example by "
                 f"pin={{'topk': 'cpu'}} after other patterns, or place the model again"
             )
-        try:
-            with exact_floats():
-                cached = te_compiler.get().lower(function, target)
-            symbol = str(cached.prim_fn_var.name_hint)
-            if symbol in self.kernels:  # TVM knows it by its structure; most are there already
-                return symbol
-            functions = finished(cached.funcs, function, target)
-        except (RuntimeError, ValueError, TypeError, AttributeError) as err:
-            # TVM's strategies and schedules fail by all of these where they know no way.
-            reason = last_cause(str(err))
-            raise LoweringError(
-                f"TVM cannot compile {op_text(function)} for target {target.kind.name!r}: "
-                f"{reason}. Pin its task to another device, or leave this device out of the cluster"
-            ) from err
-        self._add_kernel(symbol, functions, target, function)
-        return symbol
-
-    def _add_kernel(
-        self,
-        symbol: str,
-        functions: tvm.IRModule | None,
-        target: tvm.target.Target,
-        function: relay.Function,
-    ) -> None:
-        if functions is None:
-            workspace = Workspace(library_workspace_bytes(symbol))
+        symbol = kernel_symbol(function, target)
+        if symbol in self.kernels:
+            return symbol
+        is_cpu = target.kind.name == "llvm"
+        if self.compiler is None or not is_cpu or ops == WRITE_ROWS_OP:
+            self.kernels[symbol] = lower_kernel(symbol, function, target)
         else:
-            workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
-        kernel = Kernel(
-            symbol,
-            functions,
-            target,
-            workspace,
-            op_text(function),
-            function_flops(function),
-            tuple(legal_tensors(function)),
-            function,
-        )
-        self.kernels[symbol] = kernel
-        if self.on_lowered is not None:
-            self.on_lowered(kernel)
+            self.compiler.add(symbol, function, target)
+            self.kernels[symbol] = Kernel(symbol, None, target, Workspace(), ops)
+        return symbol
 
     def _attributed(self) -> list[KernelCall]:
         """The calls, each of them with a task.

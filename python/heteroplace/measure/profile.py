@@ -100,7 +100,6 @@ def profile_network(
     profiler.run(near, stored)
     for host, each in far:
         host.measure(each, stored, profiler)
-    compiled.pause()  # if nothing was measured here: interference may be next
     stored = {**stored, **profiler.measured}
     times = {
         device_class(cluster, each.under_test.device): each.costs(graph, stored)
@@ -159,7 +158,7 @@ def with_workspaces(
     """Return the network with the scratch memory that the kernels of each task use.
 
     The largest of all devices that can be measured; errors as of `profile_network`. The kernels are
-    lowered for it, and found again by the measuring that follows. Other cores compile them already.
+    lowered and compiled for it, and found again by the measuring that follows.
     `with_inner_values`: values that only the kernels of one task read are scratch memory of it.
     `on_kernel` counts the kernels.
     """

@@ -221,8 +221,7 @@ class Profiler:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Count the time of the block as that of measuring, and let no fork compile meanwhile."""
-        self.compiled.pause()
+        """Count the time of the block as that of measuring."""
         self._measuring_since = time.perf_counter()
         try:
             yield

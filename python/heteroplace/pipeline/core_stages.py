@@ -162,7 +162,7 @@ def compile(
     MissingCostError, LoweringError
         See `CostModel.prepare`.
     """
-    with (log or StageLog()).stage("compile", "Optimising kernels") as figures:
+    with (log or StageLog()).stage("compile", "Compiling kernels") as figures:
         compiled = model.prepare(CompiledNetwork.of(network), cluster)
         figures["workspace_bytes"] = sum(task.workspace_bytes for task in compiled.graph.tasks)
     return compiled

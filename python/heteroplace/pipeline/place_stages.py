@@ -87,7 +87,7 @@ PLACE_STAGES: tuple[Stage[PlaceState], ...] = (
         "heteroplace.pipeline.variant_stages:add_requested",
         lambda state: state.saved is None,
     ),
-    Stage("compile", "Lower the kernels that the cost model needs.", f"{_HERE}:compile_kernels"),
+    Stage("compile", "Make the kernels that the cost model needs.", f"{_HERE}:compile_kernels"),
     Stage("cost", "Measure or predict each task on each device.", f"{_HERE}:cost"),
     Stage(
         "resident-state",

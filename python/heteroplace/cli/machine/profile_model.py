@@ -89,7 +89,7 @@ def profile_model(
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         network = pipeline.prepare(imported.mod, imported.params, log)
         network = network.with_examples(read_examples(given.arrays))
-        log.say("Optimising kernels")
+        log.say("Compiling kernels")
         hosts = [remote.host for remote in remotes]
         network_only = CompiledNetwork.of(network)
         single = with_workspaces(

@@ -22,7 +22,6 @@ from heteroplace.model.cluster import Device
 from heteroplace.place_options import CONFIG_PREFIX
 
 _DIGEST_BYTES = 16
-_NAME_ATTRIBUTE = "global_symbol"
 
 
 @dataclass(frozen=True)
@@ -78,17 +77,8 @@ def kernel_identity(kernel: Kernel, shapes: str) -> str:
         for name, value in config.items()
         if not str(name).startswith(CONFIG_PREFIX)
     )
-    assert kernel.functions is not None  # it was lowered here
-    hashes = sorted(structural_hash(body) for body in kernel.functions.functions.values())
-    return _digest([*(f"{number:016x}" for number in hashes), kernel.op, shapes,
-                    tvm.__version__, *options])  # fmt: skip
-
-
-def structural_hash(function: tvm.tir.PrimFunc) -> int:
-    """Return the hash of a function's code and parameters, whatever its name; 64 bits."""
-    if function.attrs is not None and _NAME_ATTRIBUTE in function.attrs:
-        function = function.without_attr(_NAME_ATTRIBUTE)
-    return int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
+    hashes = [f"{number:016x}" for number in kernel.hashes]
+    return _digest([*hashes, kernel.op, shapes, tvm.__version__, *options])
 
 
 def identity_of_call(identity: str, calls: KernelCalls, call: KernelCall) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from heteroplace.errors import ExecutionError, LoweringError
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
-from heteroplace.lower.fused_functions import finished
 from heteroplace.lower.kernels import Kernel, KernelCall
 from heteroplace.lower.library import KernelLibrary, compile_kernels
+from heteroplace.lower.lower_kernel import finished
 from heteroplace.lower.workspace import kernel_workspace
 from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.plan_program import PlanProgram, serial_program
@@ -110,7 +110,7 @@ def _library_of(kernel: Kernel) -> KernelLibrary | None:
 def _in_place_of(own: Kernel, functions: object, symbol: str) -> Kernel:
     kernel = finished(functions, own.function, own.target)
     workspace = kernel_workspace(kernel, is_cpu=True)
-    return replace(own, symbol=symbol, functions=kernel, workspace=workspace)
+    return replace(own, symbol=symbol, functions=kernel, workspace=workspace, code=None)
 
 
 def _first_ns(program: PlanProgram | None) -> int | None:

@@ -1,0 +1,145 @@
+"""A fused Relay function and a target -> its kernel, under a symbol that says what it computes.
+
+TVM numbers kernels in the order in which a process lowers them. Here equal functions have the same
+symbol in every process, so kernels can be lowered in forks, and linked together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import tvm
+from tvm import relay
+from tvm.relay.backend import te_compiler
+
+from heteroplace.errors import LoweringError
+from heteroplace.lower.kernel_provider import kernel_providers
+from heteroplace.lower.kernels import Kernel
+from heteroplace.lower.library_symbols import library_workspace_bytes
+from heteroplace.lower.workspace import Workspace, kernel_workspace
+from heteroplace.relay.expressions import post_order
+from heteroplace.relay.ranges.legal import legal_tensors
+from heteroplace.relay.targets import has_stock_kernels
+from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
+from heteroplace.tir.exact_floats import exact_floats
+from heteroplace.tir.exact_math import exact_math
+from heteroplace.tir.fold_starts import start_folds
+from heteroplace.tir.half_casts import half_by_float32
+from heteroplace.tir.keep_nan import keep_nan
+from heteroplace.tir.rounded_bytes import rounded_bytes
+from heteroplace.tir.safe_integers import define_integers
+
+_DIGEST_BYTES = 8
+_MAX_NAME_LENGTH = 80
+"""As of TVM's own names, which are not cut within an op."""
+
+
+def kernel_symbol(function: relay.Function, target: tvm.target.Target) -> str:
+    """Return the symbol of a typed fused function's kernel: its ops, and a digest of 64 bits of the
+    function and the target."""
+    ops = op_text(function)
+    structure = int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
+    types = [str(parameter.checked_type) for parameter in function.params]
+    parts = [f"{structure:016x}", ops, *types, str(function.ret_type), str(target)]
+    parts.append(str(target.host))
+    digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    name = ops.replace(".", "_").replace("+", "_")[:_MAX_NAME_LENGTH]
+    return f"{name}_{digest}"
+
+
+def lower_kernel(symbol: str, function: relay.Function, target: tvm.target.Target) -> Kernel:
+    """Lower a typed fused function as TVM and the kernel providers do.
+
+    Raises
+    ------
+    LoweringError
+        TVM has no implementation of an op on the target.
+    """
+    try:
+        with target, exact_floats():
+            lowered = te_compiler.get().lower(function, target)
+        functions = finished(lowered.funcs, function, target)
+    except (RuntimeError, ValueError, TypeError, AttributeError) as err:
+        # TVM's strategies and schedules fail by all of these where they know no way.
+        reason = last_cause(str(err))
+        raise LoweringError(
+            f"TVM cannot compile {op_text(function)} for target {target.kind.name!r}: "
+            f"{reason}. Pin its task to another device, or leave this device out of the cluster"
+        ) from err
+    others = dict(functions.functions.items())
+    entry = others.pop(lowered.prim_fn_var).with_attr("global_symbol", symbol)
+    named = {tvm.ir.GlobalVar(symbol): entry, **others}
+    return kernel_of(symbol, tvm.IRModule(named, attrs=functions.attrs), function, target)
+
+
+def kernel_of(
+    symbol: str,
+    functions: tvm.IRModule | None,
+    function: relay.Function,
+    target: tvm.target.Target,
+) -> Kernel:
+    """Return a kernel with all that is known of it.
+
+    `functions` are its lowered code; None: a library of NVIDIA's computes it.
+    """
+    if functions is None:
+        workspace = Workspace(library_workspace_bytes(symbol))
+    else:
+        workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
+    return Kernel(
+        symbol,
+        functions,
+        target,
+        workspace,
+        op_text(function),
+        function_flops(function),
+        tuple(legal_tensors(function)),
+        function,
+    )
+
+
+def finished(
+    functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
+) -> tvm.IRModule:
+    """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
+    stay, maxima from -inf, casts to float16 that are, on a GPU functions without short cuts, and,
+    unless they are TVM's own, the rewrites of kernel providers."""
+    is_cpu = target.kind.name == "llvm"
+    functions = half_by_float32(functions) if is_cpu else exact_math(functions)
+    functions = start_folds(functions, function, is_cpu=is_cpu)
+    if has_stock_kernels(target):
+        return define_integers(keep_nan(functions, is_cpu=is_cpu))
+    functions = define_integers(keep_nan(rounded_bytes(functions), is_cpu=is_cpu))
+    for provider in kernel_providers().values():
+        functions = provider.finish(functions, function)
+    return functions
+
+
+def op_text(function: relay.Function) -> str:
+    """Return the names of the ops in a fused function, in the order in which they run."""
+    return "+".join(call.op.name for call in _op_calls(function))
+
+
+def _op_calls(function: relay.Function) -> list[relay.Call]:
+    return [
+        node
+        for node in post_order(function.body)
+        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
+    ]
+
+
+def function_flops(function: relay.Function) -> int:
+    """Return the floating-point operations of a call of a fused function; 0: not known."""
+    calls = _op_calls(function)
+    # Weights that were transformed for a fast algorithm no longer have the shape of their layout.
+    if any(not has_plain_weights(call) for call in calls):
+        return 0
+    return sum(call_flops(call) for call in calls)
+
+
+def last_cause(text: str) -> str:
+    """Return the line of TVM's long message that says what is wrong."""
+    lines = [
+        line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line
+    ]
+    return lines[-1] if lines else text.strip().splitlines()[-1]
