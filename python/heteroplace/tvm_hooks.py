@@ -8,7 +8,7 @@ from functools import partial
 
 from heteroplace.options import Option, duration, options_of
 from heteroplace.tvm_bridge import add_to_relay_transform
-from heteroplace.tvm_import import keep_docstrings, keep_tvm_from_writing
+from heteroplace.tvm_import import keep_docstrings, keep_tvm_from_writing, quicken_tvm_import
 
 _OPTIONS = "heteroplace.place_options"
 _PASS_WITH_OPTIONS = "HeteroPlace"
@@ -25,6 +25,7 @@ def add_tvm_hooks(passes: Iterable[str], load: Callable[[str], object]) -> None:
         Returns the pass of a name, when it is first used.
     """
     keep_tvm_from_writing()
+    quicken_tvm_import()
     keep_docstrings()
     for name in passes:
         config_types = _config_types if name == _PASS_WITH_OPTIONS else dict
