@@ -89,6 +89,11 @@ def plugins(seam: str, *, is_ranked: bool = False) -> Mapping[str, EntryPoint]:
     return MappingProxyType(by_name)
 
 
+def added_modules() -> list[str]:
+    """Return the names of the top modules of all plugins from other packages; none is imported."""
+    return sorted({entry.module.partition(".")[0] for entry in _of_others()} - {_PREFIX[:-1]})
+
+
 def added_plugins(
     seam: str, own: Collection[str], *, is_ranked: bool = False
 ) -> Mapping[str, EntryPoint]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from heteroplace.errors import LoweringError
 from heteroplace.lower import library as library_module
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Kernel
-from heteroplace.lower.library import compile_kernels
+from heteroplace.lower.library import KEPT_KERNELS, compile_kernels
 from heteroplace.tir.lowered_functions import with_functions
 from tests.programs import child_processes
 
@@ -79,6 +79,17 @@ def test_equal_kernels_have_equal_symbols_in_any_network() -> None:
     assert kernels[0]["sqrt"].symbol != kernels[1]["exp"].symbol
 
 
+@pytest.mark.parametrize("first, second", [(2.0, 3.0), (2.0, 2.0 + 2**-22), (2.0, -2.0)])
+def test_kernels_of_other_numbers_have_other_symbols(first: float, second: float) -> None:
+    x = relay.var("x", shape=(1, 8))
+    symbols = [
+        kernel.symbol
+        for number in (first, second)
+        for kernel in kernels_of(compiled_of(extraction_of(module([x], x + relay.const(number)))))
+    ]
+    assert len(set(symbols)) == 2
+
+
 def test_what_is_only_lowered_is_not_compiled() -> None:
     assert all(kernel.code is None for kernel in kernels_of(network()))
 
@@ -125,3 +136,54 @@ def test_kernels_do_not_check_their_arguments() -> None:
     checked = with_functions(kernel.functions, lambda f: f.with_body(tir.SeqStmt([checks, f.body])))
     text = library_module.generate_code([replace(kernel, functions=checked)]).get_source("ll")
     assert "Assert fail" in text
+
+
+class Kept(dict[bytes, bytes]):
+    """Kernels that are kept in memory."""
+
+    def find(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        return {key: self[key] for key in keys if key in self}
+
+    def add(self, made: Mapping[bytes, bytes]) -> None:
+        assert not self.keys() & made.keys()
+        self.update(made)
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    token = KEPT_KERNELS.set(Kept())
+    yield KEPT_KERNELS.get()
+    KEPT_KERNELS.reset(token)
+
+
+def compiled_kernels(compiled: CompiledNetwork) -> Mapping[str, Kernel]:
+    return compiled.calls(cpu_cluster(), placement(compiled), compiles=True).kernels
+
+
+def test_kept_kernels_are_not_made_again(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = compiled_kernels(network())
+    assert len(kept) == len(made)
+    monkeypatch.setattr(library_module, "lower_kernel", lambda *_: pytest.fail("it is lowered"))
+    found = compiled_kernels(network())
+    assert list(found) == list(made)
+    for symbol, kernel in found.items():
+        assert kernel == replace(made[symbol], target=kernel.target)
+        assert kernel.code == made[symbol].code
+
+
+def test_another_network_makes_only_what_is_new(kept: Kept) -> None:
+    compiled_kernels(network())
+    num_kept = len(kept)
+    x = relay.var("x", shape=(1, 8, 16, 16))
+    body = relay.nn.max_pool2d(relay.nn.relu(conv(x, 16, 8)), (2, 2))
+    compiled_kernels(compiled_of(extraction_of(module([x], relay.exp(body)))))
+    assert len(kept) == num_kept + 1
+
+
+def test_kernels_of_other_options_are_others(kept: Kept) -> None:
+    num_kernels = len(compiled_kernels(network()))
+    with tvm.transform.PassContext(opt_level=3, config={"tir.disable_vectorize": True}):
+        compiled_kernels(network())
+    with tvm.transform.PassContext(opt_level=3, disabled_pass=["tir.RemoveNoOp"]):
+        compiled_kernels(network())
+    assert len(kept) == 3 * num_kernels

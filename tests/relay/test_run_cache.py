@@ -17,6 +17,7 @@ from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_te
 from heteroplace.cli.main import main
 from heteroplace.cli.models.model_cache import CACHE_VARIABLE
 from heteroplace.costs.store import PATH_VARIABLE
+from heteroplace.errors import LoweringError
 from tests.programs import environment, files_of_at_most, run_python
 
 RUN = ("--input", "x=x.npy", "--runs", "1", "--budget", "1")
@@ -152,6 +153,24 @@ def test_the_command_to_run_a_compiled_file_can_be_typed(
         check=True,
     ).stdout
     assert printed == f"run\n{name}\n"
+
+
+@pytest.mark.costly(6)
+def test_kernels_are_made_once_for_all_options(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_product(here, 1)
+    assert first_output("net.onnx") == 3
+    assert [path.name for path in here.glob("models/*.sqlite")] == ["kernels.sqlite"]
+
+    def fail(*_: object) -> None:
+        raise LoweringError("it is made again")
+
+    monkeypatch.setattr("heteroplace.lower.library.lower_kernel", fail)
+    assert first_output("net.onnx", "--objective", "throughput") == 3
+    assert "compiled in" in capsys.readouterr().out
+    assert main(["run", "net.onnx", *RUN, "--rebuild"]) == 4
+    assert "it is made again" in capsys.readouterr().err
 
 
 @pytest.mark.costly(2)

@@ -25,6 +25,7 @@ from heteroplace.cli.models.given_inputs import (
     input_sizes,
     measured_inputs,
 )
+from heteroplace.cli.models.kernel_cache import keeping_kernels
 from heteroplace.cli.models.onnx_model import (
     BUILDER,
     add_annotation_options,
@@ -216,7 +217,7 @@ def _run_model(arguments: argparse.Namespace) -> None:
     builder = importlib.import_module(BUILDER)
     if arguments.annotate_onnx:
         builder.check_annotated(model, arguments.annotate_onnx)
-    with progress_display(arguments) as display:
+    with keeping_kernels(), progress_display(arguments) as display:
         record = SolverRecord(SolverProgress(display))
         solution = builder.place_model(
             model,

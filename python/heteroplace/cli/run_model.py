@@ -128,7 +128,7 @@ def _add_run(commands: Parsers) -> None:
         f"{SINGLE} is our plan for the best single device",
     )
     parser.add_argument(
-        "--rebuild", action="store_true", help="compile again, even if it is in the cache"
+        "--rebuild", action="store_true", help="compile again, with nothing from the cache"
     )
     parser.add_argument(
         "--trusted-key",

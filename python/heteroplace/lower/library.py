@@ -8,17 +8,20 @@ workers.)
 
 from __future__ import annotations
 
+import hashlib
 import os
-import pickle
 import shutil
 import subprocess
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
+import msgspec
 import tvm
 from tvm import relay, tir
 from tvm.contrib import cc
@@ -27,11 +30,15 @@ from heteroplace.errors import ArtifactError, LoweringError
 from heteroplace.forked_jobs import Job, run_forked
 from heteroplace.lower.kernels import Kernel, KernelCode
 from heteroplace.lower.library_symbols import is_library_kernel
-from heteroplace.lower.lower_kernel import last_cause, lower_kernel
+from heteroplace.lower.lower_kernel import kernel_of, last_cause, lower_kernel, pass_options
+from heteroplace.lower.workspace import Workspace
 from heteroplace.native.compiled_file import SealedCode
 from heteroplace.stage_log import Count
 
 _LIBRARY = "kernels.so"
+_DIGEST_BYTES = 16
+_Made = tuple[int, int, KernelCode]
+"""Of a kernel the bytes of its `Workspace`, and its code."""
 _WITHOUT_CHECKS = "tir.disable_assert"
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
 """Says that the stack need not be executable; without it linkers warn."""
@@ -92,6 +99,22 @@ class KernelLibrary:
         return held
 
 
+class KeptKernels(Protocol):
+    """Kernels that were made before, by keys that say all that decides their code."""
+
+    def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return what was added under these keys, as far as it is there."""
+
+    def add(self, made: Mapping[bytes, bytes]) -> None:
+        """Take kernels by their keys."""
+
+
+KEPT_KERNELS: ContextVar[KeptKernels | None] = ContextVar("KEPT_KERNELS", default=None)
+"""What `KernelCompiler` asks first, and adds to. Set it only where no code but that of installed
+programs runs: their version has to be part of the keys, and who changes a schedule of TVM changes
+kernels."""
+
+
 class KernelCompiler:
     """Lowers kernels of CPUs and generates their code, on all cores.
 
@@ -101,33 +124,41 @@ class KernelCompiler:
 
     def __init__(self) -> None:
         self._context = tvm.transform.PassContext.current()
-        self._kernels: list[tuple[str, relay.Function, tvm.target.Target]] = []
+        self._kernels: dict[bytes, tuple[str, relay.Function, tvm.target.Target]] = {}
+        """By what decides their code, under given programs."""
 
     def add(self, symbol: str, function: relay.Function, target: tvm.target.Target) -> None:
         """Note a kernel that is to be made; parameters as of `lower_kernel`."""
-        self._kernels.append((symbol, function, target))
+        key = "\n".join((symbol, *pass_options(self._context)))
+        digest = hashlib.blake2b(key.encode(), digest_size=_DIGEST_BYTES).digest()
+        self._kernels[digest] = symbol, function, target
 
     def kernels(self, on_kernel: Count | None = None) -> dict[str, Kernel]:
-        """Make all kernels, and return them with their code, by symbol.
+        """Return all kernels with their code, by symbol.
 
         Parameters
         ----------
         on_kernel
-            Counts them.
+            Counts those that are made now.
 
         Raises
         ------
         LoweringError
             A kernel cannot be lowered, or TVM cannot generate code for it.
         """
-        jobs = [partial(self._made, *each) for each in self._kernels]
-        results = run_forked(jobs, on_kernel)
+        kept = KEPT_KERNELS.get()
+        contents = {} if kept is None else dict(kept.find(list(self._kernels)))
+        missing = [key for key in self._kernels if key not in contents]
+        jobs = [partial(self._made, *self._kernels[key]) for key in missing]
+        made = dict(zip(missing, run_forked(jobs, on_kernel), strict=True))
+        if kept is not None and made:
+            kept.add(made)
+        contents.update(made)
         kernels = {}
-        for (symbol, function, target), result in zip(self._kernels, results, strict=True):
-            workspace, op, flops, ranges, code = pickle.loads(result)
-            kernels[symbol] = Kernel(
-                symbol, None, target, workspace, op, flops, ranges, function, code
-            )
+        for key, (symbol, function, target) in self._kernels.items():
+            caller_bytes, helper_bytes, code = msgspec.msgpack.decode(contents[key], type=_Made)
+            workspace = Workspace(caller_bytes, helper_bytes)
+            kernels[symbol] = kernel_of(symbol, None, function, target, workspace, code)
         return kernels
 
     def _made(self, symbol: str, function: relay.Function, target: tvm.target.Target) -> bytes:
@@ -135,7 +166,8 @@ class KernelCompiler:
         kernel = lower_kernel(symbol, function, target)
         with self._context:
             code = KernelCode(_object_file(kernel), kernel.hashes)
-        return pickle.dumps((kernel.workspace, kernel.op, kernel.flops, kernel.ranges, code))
+        workspace = kernel.workspace
+        return msgspec.msgpack.encode((workspace.caller_bytes, workspace.helper_bytes, code))
 
 
 def compile_kernels(kernels: Iterable[Kernel], on_kernel: Count | None = None) -> KernelLibrary:

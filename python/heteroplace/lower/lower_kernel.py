@@ -14,9 +14,10 @@ from tvm.relay.backend import te_compiler
 
 from heteroplace.errors import LoweringError
 from heteroplace.lower.kernel_provider import kernel_providers
-from heteroplace.lower.kernels import Kernel
+from heteroplace.lower.kernels import Kernel, KernelCode
 from heteroplace.lower.library_symbols import library_workspace_bytes
 from heteroplace.lower.workspace import Workspace, kernel_workspace
+from heteroplace.place_options import CONFIG_PREFIX
 from heteroplace.relay.expressions import post_order
 from heteroplace.relay.ranges.legal import legal_tensors
 from heteroplace.relay.targets import has_stock_kernels
@@ -77,14 +78,22 @@ def kernel_of(
     functions: tvm.IRModule | None,
     function: relay.Function,
     target: tvm.target.Target,
+    workspace: Workspace | None = None,
+    code: KernelCode | None = None,
 ) -> Kernel:
     """Return a kernel with all that is known of it.
 
-    `functions` are its lowered code; None: a library of NVIDIA's computes it.
+    Parameters
+    ----------
+    functions
+        Its lowered code; None: only the compiled `code` is left, or a library of NVIDIA's computes
+        it.
+    workspace
+        None: `functions` say it, or the symbol.
     """
-    if functions is None:
+    if workspace is None and functions is None:
         workspace = Workspace(library_workspace_bytes(symbol))
-    else:
+    elif workspace is None:
         workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
     return Kernel(
         symbol,
@@ -95,7 +104,24 @@ def kernel_of(
         function_flops(function),
         tuple(legal_tensors(function)),
         function,
+        code,
     )
+
+
+def pass_options(context: tvm.transform.PassContext) -> list[str]:
+    """Return what a pass context says that may change a kernel, one text for each option. What
+    HeteroPlace is told changes where kernels run, and not what they are."""
+    config = {str(name): value for name, value in context.config.items()}
+    return [
+        f"opt_level={context.opt_level}",
+        f"required={sorted(map(str, context.required_pass))}",
+        f"disabled={sorted(map(str, context.disabled_pass))}",
+        *sorted(
+            f"{name}={value}"
+            for name, value in config.items()
+            if not name.startswith(CONFIG_PREFIX)
+        ),
+    ]
 
 
 def finished(

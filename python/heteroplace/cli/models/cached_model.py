@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from heteroplace.cli.models.given_inputs import InputSizes
+from heteroplace.cli.models.kernel_cache import keeping_kernels
 from heteroplace.cli.models.model_cache import (
     About,
     Digests,
@@ -149,7 +150,10 @@ def compile_onnx(
     check_model(model)
     builder = importlib.import_module(BUILDER)
     is_annotated = not arguments.ignore_annotations
-    with progress_display(arguments) as log.display:
+    with (
+        keeping_kernels(is_on=not getattr(arguments, "rebuild", False)),
+        progress_display(arguments) as log.display,
+    ):
         watched = {**options, "solver_progress": SolverProgress(log.display)}
         compiled: tuple[Executable, About, Digests] = builder.compile_model(
             model, sizes, cluster, watched, log, is_annotated=is_annotated

@@ -29,6 +29,7 @@ from heteroplace.files.output import json_text, write_text
 from heteroplace.files.working_folders import make_locked_folder, remove_unlocked_folders
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.model.cluster import Cluster, Device
+from heteroplace.registry import added_modules
 
 CACHE_VARIABLE = "HETEROPLACE_MODELS"
 """Environment variable with the folder of compiled models, if it is not in the user's cache."""
@@ -75,9 +76,7 @@ def cache_folder() -> Path:
 def settings_digest(cluster: Cluster, options: Mapping[str, Any]) -> str:
     """Return the digest of what a model is compiled for and by, in hex: all but its own files."""
     parts = {
-        "programs": {name: program_digest(folder) for name, folder in _program_folders()},
-        "packages": {name: _version(name) for name in _PACKAGES},
-        "variables": {name: os.environ.get(name, value) for name, value in _VARIABLES.items()},
+        "programs": programs_digest(),
         "cluster": cluster.digest(),
         "processors": {device.name: _processor(device) for device in cluster.devices},
         "options": json.dumps(dict(options), sort_keys=True, default=str),
@@ -85,12 +84,30 @@ def settings_digest(cluster: Cluster, options: Mapping[str, Any]) -> str:
     return _digest(parts)
 
 
-def _program_folders() -> list[tuple[str, str]]:
-    """The folders with the code of heteroplace and TVM; neither is imported for it."""
-    tvm = find_spec("tvm")
-    tvm_folders = [] if tvm is None else tvm.submodule_search_locations or []
-    own = [(f"heteroplace {at}", folder) for at, folder in enumerate(heteroplace.__path__)]
-    return own + [(f"tvm {at}", folder) for at, folder in enumerate(tvm_folders)]
+def programs_digest() -> str:
+    """Return the digest of all programs that compile models, in hex: heteroplace, TVM, plugins of
+    other packages, and the libraries that they use."""
+    parts = {
+        "programs": {name: _code_digest(path) for name, path in _programs()},
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "variables": {name: os.environ.get(name, value) for name, value in _VARIABLES.items()},
+    }
+    return _digest(parts)
+
+
+def _programs() -> list[tuple[str, str]]:
+    """The folders and files with code; none of it is imported for it."""
+    programs = [(f"heteroplace {at}", folder) for at, folder in enumerate(heteroplace.__path__)]
+    for name in ("tvm", *added_modules()):
+        spec = find_spec(name)
+        if spec is not None:
+            paths = spec.submodule_search_locations or [str(spec.origin)]
+            programs += [(f"{name} {at}", path) for at, path in enumerate(paths)]
+    return programs
+
+
+def _code_digest(path: str) -> str:
+    return program_digest(path) if os.path.isdir(path) else file_digest(path)  # noqa: PTH112
 
 
 def _version(package: str) -> str:

@@ -1,0 +1,139 @@
+"""Compiled kernels in the user's cache, so that another model does not make the same ones again.
+
+They lie in one SQLite file next to the compiled models. The key of a kernel covers what it computes
+and how, and the programs that made it. Only commands use it: no code but that of installed programs
+runs in them. The cache only saves time, so whatever is wrong with the file, kernels are made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from heteroplace.cli.models.model_cache import cache_folder, programs_digest
+from heteroplace.entries import load_entry
+from heteroplace.errors import CostStoreError
+
+_LOG = logging.getLogger(__name__)
+
+_FILE = "kernels.sqlite"
+_MAX_BYTES = 256 * 2**20
+"""Of all kernels; one has about 10 KB. What was not used for longest goes first."""
+_WAIT_S = 5.0
+"""For other processes that write."""
+_DIGEST_BYTES = 16
+_KEPT_KERNELS = "heteroplace.lower.library:KEPT_KERNELS"
+
+_MAKE_TABLE = (
+    "CREATE TABLE IF NOT EXISTS kernels "
+    "(key BLOB PRIMARY KEY, content BLOB NOT NULL, digest BLOB NOT NULL, used REAL NOT NULL)"
+)
+_FIND = "SELECT content, digest FROM kernels WHERE key = ?"
+_USE = "UPDATE kernels SET used = ? WHERE key = ?"
+_ADD = "INSERT OR REPLACE INTO kernels VALUES (?, ?, ?, ?)"
+_FORGET = (
+    "DELETE FROM kernels WHERE key IN (SELECT key FROM (SELECT key, "
+    "SUM(LENGTH(content)) OVER (ORDER BY used DESC, key) AS newer_bytes FROM kernels) "
+    "WHERE newer_bytes > ?)"
+)
+
+
+@contextmanager
+def keeping_kernels(is_on: bool = True) -> Iterator[None]:
+    """Let kernels that are made in the block be kept, and those that are kept be used.
+
+    Parameters
+    ----------
+    is_on
+        Otherwise nothing is kept or used.
+    """
+    if not is_on:
+        yield
+        return
+    variable = load_entry(_KEPT_KERNELS)
+    token = variable.set(KernelCache())
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+class KernelCache:
+    """What `heteroplace.lower.library` asks for kernels that were made before.
+
+    Parameters
+    ----------
+    max_bytes
+        What all kernels may have together.
+    """
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._programs = ""
+        """Digest of all that makes kernels, when it is first needed."""
+
+    def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return the kernels that are kept under these keys and are whole."""
+        kept: dict[bytes, bytes] = {}
+        with _going_on(), self._open() as file:
+            for key in keys:
+                row = file.execute(_FIND, [self._whole(key)]).fetchone()
+                if row is not None and _digest(row[0]) == row[1]:
+                    kept[key] = row[0]
+            now = time.time()
+            file.executemany(_USE, [(now, self._whole(key)) for key in kept])
+        return kept
+
+    def add(self, made: Mapping[bytes, bytes]) -> None:
+        """Keep kernels by their keys."""
+        now = time.time()
+        rows = [(self._whole(key), made[key], _digest(made[key]), now) for key in made]
+        with _going_on(), self._open() as file:
+            file.executemany(_ADD, rows)
+            file.execute(_FORGET, [self._max_bytes])
+
+    def _whole(self, key: bytes) -> bytes:
+        """A key that also says which programs made a kernel."""
+        self._programs = self._programs or programs_digest()
+        return _digest(self._programs.encode() + key)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction."""
+        path = kernel_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=_WAIT_S)) as file, file:
+            file.execute(_MAKE_TABLE)
+            yield file
+
+
+def kernel_file() -> Path:
+    """Return where the kernels are.
+
+    Raises
+    ------
+    CostStoreError
+        The user has no home.
+    """
+    return cache_folder() / _FILE
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    """Go on without the cache if it cannot be used; of a folder that cannot be written to, who
+    keeps the compiled model tells the user."""
+    try:
+        yield
+    except (sqlite3.OperationalError, OSError, CostStoreError) as err:
+        _LOG.info("kernels are not kept: %s", err)
+    except sqlite3.DatabaseError as err:
+        _LOG.warning("%s: %s; remove it, so that kernels are kept again", kernel_file(), str(err))
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
