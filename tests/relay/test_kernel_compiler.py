@@ -144,9 +144,9 @@ class Kept(dict[bytes, bytes]):
     def find(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         return {key: self[key] for key in keys if key in self}
 
-    def add(self, made: Mapping[bytes, bytes]) -> None:
-        assert not self.keys() & made.keys()
-        self.update(made)
+    def add(self, kernels: Mapping[bytes, bytes]) -> None:
+        assert not self.keys() & kernels.keys()
+        self.update(kernels)
 
 
 @pytest.fixture

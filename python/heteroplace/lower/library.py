@@ -105,7 +105,7 @@ class KeptKernels(Protocol):
     def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return what was added under these keys, as far as it is there."""
 
-    def add(self, made: Mapping[bytes, bytes]) -> None:
+    def add(self, kernels: Mapping[bytes, bytes]) -> None:
         """Take kernels by their keys."""
 
 
@@ -146,14 +146,14 @@ class KernelCompiler:
         LoweringError
             A kernel cannot be lowered, or TVM cannot generate code for it.
         """
-        kept = KEPT_KERNELS.get()
-        contents = {} if kept is None else dict(kept.find(list(self._kernels)))
+        cache = KEPT_KERNELS.get()
+        contents = {} if cache is None else dict(cache.find(list(self._kernels)))
         missing = [key for key in self._kernels if key not in contents]
         jobs = [partial(self._made, *self._kernels[key]) for key in missing]
-        made = dict(zip(missing, run_forked(jobs, on_kernel), strict=True))
-        if kept is not None and made:
-            kept.add(made)
-        contents.update(made)
+        results = dict(zip(missing, run_forked(jobs, on_kernel), strict=True))
+        if cache is not None and results:
+            cache.add(results)
+        contents.update(results)
         kernels = {}
         for key, (symbol, function, target) in self._kernels.items():
             caller_bytes, helper_bytes, code = msgspec.msgpack.decode(contents[key], type=_Made)

@@ -79,20 +79,20 @@ class KernelCache:
 
     def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return the kernels that are kept under these keys and are whole."""
-        kept: dict[bytes, bytes] = {}
+        contents: dict[bytes, bytes] = {}
         with _going_on(), self._open() as file:
             for key in keys:
                 row = file.execute(_FIND, [self._whole(key)]).fetchone()
                 if row is not None and _digest(row[0]) == row[1]:
-                    kept[key] = row[0]
+                    contents[key] = row[0]
             now = time.time()
-            file.executemany(_USE, [(now, self._whole(key)) for key in kept])
-        return kept
+            file.executemany(_USE, [(now, self._whole(key)) for key in contents])
+        return contents
 
-    def add(self, made: Mapping[bytes, bytes]) -> None:
+    def add(self, kernels: Mapping[bytes, bytes]) -> None:
         """Keep kernels by their keys."""
         now = time.time()
-        rows = [(self._whole(key), made[key], _digest(made[key]), now) for key in made]
+        rows = [(self._whole(key), kernels[key], _digest(kernels[key]), now) for key in kernels]
         with _going_on(), self._open() as file:
             file.executemany(_ADD, rows)
             file.execute(_FORGET, [self._max_bytes])
