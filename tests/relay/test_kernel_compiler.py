@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 import tvm
 from relay_models import compiled_of, conv, cpu_cluster, extraction_of, module
-from tvm import relay, tir
+from tvm import relay
 
 from heteroplace.errors import LoweringError
 from heteroplace.lower import library as library_module
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Kernel
 from heteroplace.lower.library import KEPT_KERNELS, compile_kernels
-from heteroplace.tir.lowered_functions import with_functions
 from tests.programs import child_processes
 
 
@@ -123,19 +122,6 @@ def test_a_kernel_that_cannot_be_lowered_is_an_error_of_the_network(
         compiled.kernels(cpu_cluster(), placement(compiled))
     monkeypatch.setattr(library_module, "lower_kernel", lower)
     assert compiled.kernels(cpu_cluster(), placement(compiled)).library.image
-
-
-def test_kernels_do_not_check_their_arguments() -> None:
-    x = relay.var("x", shape=(1, 8))
-    compiled = compiled_of(extraction_of(module([x], relay.sqrt(x))))
-    (kernel,) = kernels_of(compiled)
-    text = library_module.generate_code([kernel]).get_source("ll")
-    assert "Assert fail" not in text
-    checks = tir.AssertStmt(tir.const(True), tir.StringImm("own"), tir.Evaluate(0))
-    assert kernel.functions is not None
-    checked = with_functions(kernel.functions, lambda f: f.with_body(tir.SeqStmt([checks, f.body])))
-    text = library_module.generate_code([replace(kernel, functions=checked)]).get_source("ll")
-    assert "Assert fail" in text
 
 
 class Kept(dict[bytes, bytes]):

@@ -72,6 +72,8 @@ class KernelProvider(Protocol):
     def finish(self, functions: tvm.IRModule, function: relay.Function) -> tvm.IRModule:
         """Return the lowered functions of one kernel for a CPU, with the provider's rewrites.
 
+        It may run in a fork of the process; what it changes elsewhere is then lost.
+
         Parameters
         ----------
         function

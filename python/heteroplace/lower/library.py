@@ -23,7 +23,7 @@ from typing import Protocol
 
 import msgspec
 import tvm
-from tvm import relay, tir
+from tvm import relay
 from tvm.contrib import cc
 
 from heteroplace.errors import ArtifactError, LoweringError
@@ -39,7 +39,6 @@ _LIBRARY = "kernels.so"
 _DIGEST_BYTES = 16
 _Made = tuple[int, int, KernelCode]
 """Of a kernel the bytes of its `Workspace`, and its code."""
-_WITHOUT_CHECKS = "tir.disable_assert"
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
 """Says that the stack need not be executable; without it linkers warn."""
 
@@ -110,9 +109,8 @@ class KeptKernels(Protocol):
 
 
 KEPT_KERNELS: ContextVar[KeptKernels | None] = ContextVar("KEPT_KERNELS", default=None)
-"""What `KernelCompiler` asks first, and adds to. Set it only where no code but that of installed
-programs runs: their version has to be part of the keys, and who changes a schedule of TVM changes
-kernels."""
+"""What `KernelCompiler` asks first, and adds to. Set it only where all code that runs is that of
+installed programs, and is part of the keys: whoever changes a schedule of TVM changes kernels."""
 
 
 class KernelCompiler:
@@ -125,7 +123,7 @@ class KernelCompiler:
     def __init__(self) -> None:
         self._context = tvm.transform.PassContext.current()
         self._kernels: dict[bytes, tuple[str, relay.Function, tvm.target.Target]] = {}
-        """By what decides their code, under given programs."""
+        """By what decides their code, apart from the programs that make them."""
 
     def add(self, symbol: str, function: relay.Function, target: tvm.target.Target) -> None:
         """Note a kernel that is to be made; parameters as of `lower_kernel`."""
@@ -222,26 +220,20 @@ def _object_file(kernel: Kernel) -> bytes:
 def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
     """Generate the code of kernels of one target.
 
-    A kernel of TVM checks the type, the shape and the strides of each argument in each call, and
-    these checks are three quarters of the code. Only the executor calls kernels, and it has checked
-    its program. So there are no checks, unless a kernel has some of its own. (`tvm.build` would
-    also lower the kernels a second time, in a third of its time.)
+    `tvm.build` would lower them a second time, which takes a third of its time.
 
     Raises
     ------
     LoweringError
         TVM cannot generate code for a kernel.
     """
-    functions: dict[tvm.ir.GlobalVar, tir.PrimFunc] = {}
+    functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
     for kernel in kernels:
         assert kernel.functions is not None  # what is left of a compiled kernel has a library
         functions.update(dict(kernel.functions.functions.items()))
-    target, outer = kernels[0].target, tvm.transform.PassContext.current()
-    config = dict(outer.config.items())
-    if not any(map(_has_checks, functions.values())):
-        config.setdefault(_WITHOUT_CHECKS, True)
+    target = kernels[0].target
     try:
-        with target, tvm.transform.PassContext(opt_level=outer.opt_level, config=config):
+        with target:
             targets, host = tvm.target.Target.canon_target_map_and_host(
                 {target: tvm.IRModule(functions)}
             )
@@ -250,17 +242,6 @@ def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
         raise LoweringError(
             f"TVM cannot generate code for target {target}: {last_cause(str(err))}"
         ) from err
-
-
-def _has_checks(function: tir.PrimFunc) -> bool:
-    checks: list[tir.AssertStmt] = []
-
-    def visit(node: tvm.Object) -> None:
-        if isinstance(node, tir.AssertStmt):
-            checks.append(node)
-
-    tir.stmt_functor.post_order_visit(function.body, visit)
-    return bool(checks)
 
 
 def _exported(modules: Sequence[tvm.runtime.Module], folder: Path) -> list[Path]:
