@@ -127,7 +127,7 @@ def _home() -> str:
 
 
 def quicken_tvm_import() -> None:
-    """Let TVM be imported in two thirds of the time, unless it is imported already.
+    """Let TVM be imported in three quarters of the time, unless it is imported already.
 
     It would list its 4,000 functions for each of 80 modules, and load setuptools to compare
     versions of an NPU's driver.

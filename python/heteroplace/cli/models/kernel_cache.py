@@ -1,8 +1,8 @@
 """Compiled kernels in the user's cache, so that another model does not make the same ones again.
 
 They lie in one SQLite file next to the compiled models. The key of a kernel covers what it computes
-and how, and the programs that made it. Only commands use it: no code but that of installed programs
-runs in them. The cache only saves time, so whatever is wrong with the file, kernels are made anew.
+and how, and the programs that made it. Only commands use it, as they run no code but that of
+installed programs. The cache only saves time: if the file is damaged, kernels are made anew.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 _FILE = "kernels.sqlite"
 _MAX_BYTES = 256 * 2**20
-"""Of all kernels; one has about 10 KB. What was not used for longest goes first."""
+"""Of all kernels; one has about 30 KB. Those that were not used for longest are removed first."""
 _WAIT_S = 5.0
 """For other processes that write."""
 _DIGEST_BYTES = 16
@@ -125,8 +125,8 @@ def kernel_file() -> Path:
 
 @contextmanager
 def _going_on() -> Iterator[None]:
-    """Go on without the cache if it cannot be used; of a folder that cannot be written to, who
-    keeps the compiled model tells the user."""
+    """Go on without the cache if it cannot be used. Where the folder cannot be written to, the
+    command says already that it does not keep the model."""
     try:
         yield
     except (sqlite3.OperationalError, OSError, CostStoreError) as err:
