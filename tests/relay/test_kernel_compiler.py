@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -124,15 +124,16 @@ def test_a_kernel_that_cannot_be_lowered_is_an_error_of_the_network(
     assert compiled.kernels(cpu_cluster(), placement(compiled)).library.image
 
 
-class Kept(dict[bytes, bytes]):
+class Kept(dict[tuple[str, str], bytes]):
     """Kernels that are kept in memory."""
 
-    def find(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        return {key: self[key] for key in keys if key in self}
+    def find(self, symbols: Collection[str], options: str) -> dict[str, bytes]:
+        return {each: self[each, options] for each in symbols if (each, options) in self}
 
-    def add(self, kernels: Mapping[bytes, bytes]) -> None:
-        assert not self.keys() & kernels.keys()
-        self.update(kernels)
+    def add(self, kernels: Mapping[str, bytes], options: str) -> None:
+        added = {(symbol, options): content for symbol, content in kernels.items()}
+        assert not self.keys() & added.keys()
+        self.update(added)
 
 
 @pytest.fixture
@@ -147,14 +148,14 @@ def compiled_kernels(compiled: CompiledNetwork) -> Mapping[str, Kernel]:
 
 
 def test_kept_kernels_are_not_made_again(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = compiled_kernels(network())
-    assert len(kept) == len(made)
+    first = compiled_kernels(network())
+    assert len(kept) == len(first)
     monkeypatch.setattr(library_module, "lower_kernel", lambda *_: pytest.fail("it is lowered"))
-    found = compiled_kernels(network())
-    assert list(found) == list(made)
-    for symbol, kernel in found.items():
-        assert kernel == replace(made[symbol], target=kernel.target)
-        assert kernel.code == made[symbol].code
+    second = compiled_kernels(network())
+    assert list(second) == list(first)
+    for symbol, kernel in second.items():
+        assert kernel == replace(first[symbol], target=kernel.target)
+        assert kernel.code == first[symbol].code
 
 
 def test_another_network_makes_only_what_is_new(kept: Kept) -> None:

@@ -41,6 +41,12 @@ def test_plugins_are_sorted_and_loaded_on_demand(installed: list[tuple[str, str]
     assert load_plugin("seam", "early").__name__ == "median"
 
 
+def test_the_modules_of_other_packages_are_known(installed: list[tuple[str, str]]) -> None:
+    installed += [("b", "theirs.inner:value"), ("a", "theirs:other"), ("c", "heteroplace.stats:x")]
+    installed.append(("d", "another:value"))
+    assert registry.added_modules() == ["another", "theirs"]
+
+
 def test_plugins_of_our_parts_come_first(
     installed: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

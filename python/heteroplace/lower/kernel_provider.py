@@ -72,7 +72,7 @@ class KernelProvider(Protocol):
     def finish(self, functions: tvm.IRModule, function: relay.Function) -> tvm.IRModule:
         """Return the lowered functions of one kernel for a CPU, with the provider's rewrites.
 
-        It may run in a fork of the process; what it changes elsewhere is then lost.
+        It may run in a fork of the process. Whatever else it changes is then lost.
 
         Parameters
         ----------

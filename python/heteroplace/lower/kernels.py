@@ -209,7 +209,7 @@ class Kernel:
     function: tvm.relay.Function | None = field(default=None, compare=False, repr=False)
     """The fused Relay function that it was lowered from; None: it is from none, or it is lost."""
     code: KernelCode | None = field(default=None, compare=False, repr=False)
-    """None: it is not compiled yet, or with others."""
+    """None: it is not compiled yet, or only a library has its code."""
 
     @cached_property
     def hashes(self) -> tuple[int, ...]:
@@ -221,8 +221,9 @@ class Kernel:
         return tuple(sorted(map(structural_hash, self.functions.functions.values())))
 
 
-def structural_hash(function: tvm.tir.PrimFunc) -> int:
-    """Return the hash of a function's code and parameters, whatever its name; 64 bits."""
+def structural_hash(function: tvm.ir.BaseFunc) -> int:
+    """Return the hash of the code and parameters of a function of Relay or TIR, whatever its name;
+    64 bits."""
     if function.attrs is not None and _NAME_ATTRIBUTE in function.attrs:
         function = function.without_attr(_NAME_ATTRIBUTE)
     return int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64

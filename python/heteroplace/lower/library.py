@@ -8,13 +8,12 @@ workers.)
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -30,13 +29,12 @@ from heteroplace.errors import ArtifactError, LoweringError
 from heteroplace.forked_jobs import Job, run_forked
 from heteroplace.lower.kernels import Kernel, KernelCode
 from heteroplace.lower.library_symbols import is_library_kernel
-from heteroplace.lower.lower_kernel import kernel_of, last_cause, lower_kernel, pass_options
+from heteroplace.lower.lower_kernel import config_texts, kernel_of, last_cause, lower_kernel
 from heteroplace.lower.workspace import Workspace
 from heteroplace.native.compiled_file import SealedCode
 from heteroplace.stage_log import Count
 
 _LIBRARY = "kernels.so"
-_DIGEST_BYTES = 16
 _Made = tuple[int, int, KernelCode]
 """Of a kernel the bytes of its `Workspace`, and its code."""
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
@@ -99,37 +97,35 @@ class KernelLibrary:
 
 
 class KeptKernels(Protocol):
-    """Kernels that were made before, by keys that say all that decides their code."""
+    """Kernels that were made before, by symbol and by the options of the pass context."""
 
-    def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Return what was added under these keys, as far as it is there."""
+    def find(self, symbols: Collection[str], options: str) -> Mapping[str, bytes]:
+        """Return those of these kernels that are there, by symbol."""
 
-    def add(self, kernels: Mapping[bytes, bytes]) -> None:
-        """Take kernels by their keys."""
+    def add(self, kernels: Mapping[str, bytes], options: str) -> None:
+        """Keep kernels, given by symbol."""
 
 
 KEPT_KERNELS: ContextVar[KeptKernels | None] = ContextVar("KEPT_KERNELS", default=None)
-"""What `KernelCompiler` asks first, and adds to. Set it only where all code that runs is that of
-installed programs, and is part of the keys: whoever changes a schedule of TVM changes kernels."""
+"""Where `KernelCompiler` looks for kernels before it makes them. It may be set only where nothing
+but known programs runs: a schedule that somebody has changed means other kernels."""
 
 
 class KernelCompiler:
     """Lowers kernels of CPUs and generates their code, on all cores.
 
-    TVM takes one thread for either, so forks of this process do it. Code is generated in the pass
+    TVM does both in one thread, so forks of this process do them. Code is generated in the pass
     context that is in force when this object is made.
     """
 
     def __init__(self) -> None:
         self._context = tvm.transform.PassContext.current()
-        self._kernels: dict[bytes, tuple[str, relay.Function, tvm.target.Target]] = {}
-        """By what decides their code, apart from the programs that make them."""
+        self._kernels: dict[str, tuple[relay.Function, tvm.target.Target]] = {}
+        """What they are made of, by symbol."""
 
     def add(self, symbol: str, function: relay.Function, target: tvm.target.Target) -> None:
-        """Note a kernel that is to be made; parameters as of `lower_kernel`."""
-        key = "\n".join((symbol, *pass_options(self._context)))
-        digest = hashlib.blake2b(key.encode(), digest_size=_DIGEST_BYTES).digest()
-        self._kernels[digest] = symbol, function, target
+        """Add a kernel to those that are to be made; parameters as of `lower_kernel`."""
+        self._kernels[symbol] = function, target
 
     def kernels(self, on_kernel: Count | None = None) -> dict[str, Kernel]:
         """Return all kernels with their code, by symbol.
@@ -144,28 +140,40 @@ class KernelCompiler:
         LoweringError
             A kernel cannot be lowered, or TVM cannot generate code for it.
         """
-        cache = KEPT_KERNELS.get()
-        contents = {} if cache is None else dict(cache.find(list(self._kernels)))
-        missing = [key for key in self._kernels if key not in contents]
-        jobs = [partial(self._made, *self._kernels[key]) for key in missing]
+        cache, options = KEPT_KERNELS.get(), _options_text(self._context)
+        contents = {} if cache is None else dict(cache.find(self._kernels, options))
+        missing = [symbol for symbol in self._kernels if symbol not in contents]
+        jobs = [partial(_made, symbol, *self._kernels[symbol], self._context) for symbol in missing]
         results = dict(zip(missing, run_forked(jobs, on_kernel), strict=True))
         if cache is not None and results:
-            cache.add(results)
+            cache.add(results, options)
         contents.update(results)
         kernels = {}
-        for key, (symbol, function, target) in self._kernels.items():
-            caller_bytes, helper_bytes, code = msgspec.msgpack.decode(contents[key], type=_Made)
+        for symbol, (function, target) in self._kernels.items():
+            caller_bytes, helper_bytes, code = msgspec.msgpack.decode(contents[symbol], type=_Made)
             workspace = Workspace(caller_bytes, helper_bytes)
             kernels[symbol] = kernel_of(symbol, None, function, target, workspace, code)
         return kernels
 
-    def _made(self, symbol: str, function: relay.Function, target: tvm.target.Target) -> bytes:
-        """What is not known of a kernel before it is lowered."""
-        kernel = lower_kernel(symbol, function, target)
-        with self._context:
-            code = KernelCode(_object_file(kernel), kernel.hashes)
-        workspace = kernel.workspace
-        return msgspec.msgpack.encode((workspace.caller_bytes, workspace.helper_bytes, code))
+
+def _made(
+    symbol: str,
+    function: relay.Function,
+    target: tvm.target.Target,
+    context: tvm.transform.PassContext,
+) -> bytes:
+    """Lower a kernel and generate its code in a context; return `_Made` as bytes."""
+    kernel = lower_kernel(symbol, function, target)
+    with context:
+        code = KernelCode(_object_file(kernel), kernel.hashes)
+    workspace = kernel.workspace
+    return msgspec.msgpack.encode((workspace.caller_bytes, workspace.helper_bytes, code))
+
+
+def _options_text(context: tvm.transform.PassContext) -> str:
+    """What a pass context says that may change kernels."""
+    passes = [sorted(map(str, each)) for each in (context.required_pass, context.disabled_pass)]
+    return str([int(context.opt_level), *passes, *config_texts(context)])
 
 
 def compile_kernels(kernels: Iterable[Kernel], on_kernel: Count | None = None) -> KernelLibrary:
@@ -185,9 +193,8 @@ def compile_kernels(kernels: Iterable[Kernel], on_kernel: Count | None = None) -
     """
     jobs: list[Job] = []
     compiled: list[bytes] = []
+    # Kernels of a GPU stay together: its compiler takes longer to start than to compile one.
     others: dict[str, list[Kernel]] = {}
-    """Kernels of each target that is no CPU. They stay together, as a compiler of GPU code takes
-    longer to start than to compile one."""
     for kernel in kernels:
         if kernel.code is not None:
             compiled.append(kernel.code.object_file)

@@ -14,7 +14,7 @@ from tvm.relay.backend import te_compiler
 
 from heteroplace.errors import LoweringError
 from heteroplace.lower.kernel_provider import kernel_providers
-from heteroplace.lower.kernels import Kernel, KernelCode
+from heteroplace.lower.kernels import Kernel, KernelCode, structural_hash
 from heteroplace.lower.library_symbols import library_workspace_bytes
 from heteroplace.lower.workspace import Workspace, kernel_workspace
 from heteroplace.place_options import CONFIG_PREFIX
@@ -32,17 +32,16 @@ from heteroplace.tir.safe_integers import define_integers
 
 _DIGEST_BYTES = 8
 _MAX_NAME_LENGTH = 80
-"""As of TVM's own names, which are not cut within an op."""
+"""Of the ops in a symbol; TVM's own names are about as long."""
 
 
 def kernel_symbol(function: relay.Function, target: tvm.target.Target) -> str:
     """Return the symbol of a typed fused function's kernel: its ops, and a digest of 64 bits of the
     function and the target."""
     ops = op_text(function)
-    structure = int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
     types = [str(parameter.checked_type) for parameter in function.params]
-    parts = [f"{structure:016x}", ops, *types, str(function.ret_type), str(target)]
-    parts.append(str(target.host))
+    parts = [f"{structural_hash(function):016x}", ops, *types, str(function.ret_type)]
+    parts += [str(target), str(target.host)]
     digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=_DIGEST_BYTES).hexdigest()
     name = ops.replace(".", "_").replace("+", "_")[:_MAX_NAME_LENGTH]
     return f"{name}_{digest}"
@@ -108,20 +107,16 @@ def kernel_of(
     )
 
 
-def pass_options(context: tvm.transform.PassContext) -> list[str]:
-    """Return what a pass context says that may change a kernel, one text for each option. What
-    HeteroPlace is told changes where kernels run, and not what they are."""
-    config = {str(name): value for name, value in context.config.items()}
-    return [
-        f"opt_level={context.opt_level}",
-        f"required={sorted(map(str, context.required_pass))}",
-        f"disabled={sorted(map(str, context.disabled_pass))}",
-        *sorted(
-            f"{name}={value}"
-            for name, value in config.items()
-            if not name.startswith(CONFIG_PREFIX)
-        ),
-    ]
+def config_texts(context: tvm.transform.PassContext) -> list[str]:
+    """Return the options in a context's config that may change kernels, each as a text, sorted.
+
+    Those of HeteroPlace are left out: they change where kernels run, and not what they are.
+    """
+    return sorted(
+        f"{name}={value}"
+        for name, value in context.config.items()
+        if not str(name).startswith(CONFIG_PREFIX)
+    )
 
 
 def finished(

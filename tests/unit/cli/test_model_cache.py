@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import heteroplace
+from heteroplace.cli.models import model_cache
 from heteroplace.cli.models.model_cache import (
     CACHE_VARIABLE,
     MODEL,
@@ -23,6 +24,7 @@ from heteroplace.cli.models.model_cache import (
     cache_folder,
     digest_of,
     look_up,
+    programs_digest,
     settings_digest,
 )
 from heteroplace.errors import ArtifactError, FrontendError, HeteroPlaceError
@@ -225,3 +227,19 @@ def test_leftovers_of_killed_processes_are_removed(
     assert half.exists()
     with NewEntry():
         assert not half.parent.exists()
+
+
+@pytest.mark.parametrize("file", ["plugin.py", "plugin/inner.py"])
+def test_a_changed_plugin_is_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("NUMBER = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    without = programs_digest()
+    monkeypatch.setattr(model_cache, "added_modules", lambda: ["plugin", "not_installed"])
+    first = programs_digest()
+    assert programs_digest() == first != without
+    path.write_text("NUMBER = 2\n")
+    assert programs_digest() not in (first, without)

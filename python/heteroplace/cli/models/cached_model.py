@@ -6,6 +6,7 @@ import argparse
 import importlib
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -89,7 +90,9 @@ def run_cached(
         except ArtifactError as err:
             _LOG.warning("%s; it is compiled again", err)
     with NewEntry() as entry:
-        executable, about, digests = compile_onnx(model, sizes, cluster, options, arguments)
+        executable, about, digests = compile_onnx(
+            model, sizes, cluster, options, arguments, makes_all=arguments.rebuild
+        )
         entry.write(executable.export_library)
         if settings_digest(cluster, _cached_options(sizes, options, arguments)) == settings:
             file = entry.keep(settings, digests, about)
@@ -144,16 +147,19 @@ def compile_onnx(
     options: dict[str, Any],
     arguments: argparse.Namespace,
     log: StageLog | None = None,
+    *,
+    makes_all: bool = False,
 ) -> tuple[Executable, About, Digests]:
-    """Compile a model with its progress shown; parameters as of `compile_model`."""
+    """Compile a model with its progress shown; parameters as of `compile_model`.
+
+    `makes_all`: kernels that were made before are made again.
+    """
     log = log or StageLog()
     check_model(model)
     builder = importlib.import_module(BUILDER)
     is_annotated = not arguments.ignore_annotations
-    with (
-        keeping_kernels(is_on=not getattr(arguments, "rebuild", False)),
-        progress_display(arguments) as log.display,
-    ):
+    kernels = nullcontext() if makes_all else keeping_kernels()
+    with kernels, progress_display(arguments) as log.display:
         watched = {**options, "solver_progress": SolverProgress(log.display)}
         compiled: tuple[Executable, About, Digests] = builder.compile_model(
             model, sizes, cluster, watched, log, is_annotated=is_annotated

@@ -1,8 +1,9 @@
 """Compiled kernels in the user's cache, so that another model does not make the same ones again.
 
-They lie in one SQLite file next to the compiled models. The key of a kernel covers what it computes
-and how, and the programs that made it. Only commands use it, as they run no code but that of
-installed programs. The cache only saves time: if the file is damaged, kernels are made anew.
+They lie in one SQLite file next to the compiled models. The key of a kernel covers what it
+computes, the options of the pass context, and the programs that made it. Only commands use the
+cache, as they run no code but that of those programs. It only saves time: if the file is damaged,
+kernels are made anew.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -44,17 +45,8 @@ _FORGET = (
 
 
 @contextmanager
-def keeping_kernels(is_on: bool = True) -> Iterator[None]:
-    """Let kernels that are made in the block be kept, and those that are kept be used.
-
-    Parameters
-    ----------
-    is_on
-        Otherwise nothing is kept or used.
-    """
-    if not is_on:
-        yield
-        return
+def keeping_kernels() -> Iterator[None]:
+    """Keep the kernels that are made in the block, and use those that were kept before."""
     variable = load_entry(_KEPT_KERNELS)
     token = variable.set(KernelCache())
     try:
@@ -75,32 +67,34 @@ class KernelCache:
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._programs = ""
-        """Digest of all that makes kernels, when it is first needed."""
+        """Their digest; "": it was not needed yet."""
 
-    def find(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Return the kernels that are kept under these keys and are whole."""
-        contents: dict[bytes, bytes] = {}
+    def find(self, symbols: Collection[str], options: str) -> Mapping[str, bytes]:
+        """Return those of these kernels that are kept and whole, by symbol."""
+        contents: dict[str, bytes] = {}
         with _going_on(), self._open() as file:
-            for key in keys:
-                row = file.execute(_FIND, [self._whole(key)]).fetchone()
+            for symbol in symbols:
+                row = file.execute(_FIND, [self._key(symbol, options)]).fetchone()
                 if row is not None and _digest(row[0]) == row[1]:
-                    contents[key] = row[0]
+                    contents[symbol] = row[0]
             now = time.time()
-            file.executemany(_USE, [(now, self._whole(key)) for key in contents])
+            file.executemany(_USE, [(now, self._key(symbol, options)) for symbol in contents])
         return contents
 
-    def add(self, kernels: Mapping[bytes, bytes]) -> None:
-        """Keep kernels by their keys."""
+    def add(self, kernels: Mapping[str, bytes], options: str) -> None:
+        """Keep kernels, given by symbol."""
         now = time.time()
-        rows = [(self._whole(key), kernels[key], _digest(kernels[key]), now) for key in kernels]
+        rows = [
+            (self._key(symbol, options), content, _digest(content), now)
+            for symbol, content in kernels.items()
+        ]
         with _going_on(), self._open() as file:
             file.executemany(_ADD, rows)
             file.execute(_FORGET, [self._max_bytes])
 
-    def _whole(self, key: bytes) -> bytes:
-        """A key that also says which programs made a kernel."""
+    def _key(self, symbol: str, options: str) -> bytes:
         self._programs = self._programs or programs_digest()
-        return _digest(self._programs.encode() + key)
+        return _digest(f"{self._programs}\n{symbol}\n{options}".encode())
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

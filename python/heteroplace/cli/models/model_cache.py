@@ -101,13 +101,13 @@ def _programs() -> list[tuple[str, str]]:
     for name in ("tvm", *added_modules()):
         spec = find_spec(name)
         if spec is not None:
-            paths = spec.submodule_search_locations or [str(spec.origin)]
+            paths = spec.submodule_search_locations or filter(None, [spec.origin])
             programs += [(f"{name} {at}", path) for at, path in enumerate(paths)]
     return programs
 
 
 def _code_digest(path: str) -> str:
-    return program_digest(path) if os.path.isdir(path) else file_digest(path)  # noqa: PTH112
+    return program_digest(path) if Path(path).is_dir() else file_digest(path)
 
 
 def _version(package: str) -> str:

@@ -18,8 +18,8 @@ import tvm
 
 from heteroplace.lower.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.lower.library_symbols import is_library_kernel
+from heteroplace.lower.lower_kernel import config_texts
 from heteroplace.model.cluster import Device
-from heteroplace.place_options import CONFIG_PREFIX
 
 _DIGEST_BYTES = 16
 
@@ -70,13 +70,7 @@ def kernel_identity(kernel: Kernel, shapes: str) -> str:
     if is_library_kernel(kernel.symbol):
         # The library's version and the algorithm are in its symbol; TVM has no part in it.
         return _digest([kernel.symbol, kernel.op, shapes])
-    config = tvm.transform.PassContext.current().config
-    # What the pass is told changes where kernels run, and not what they are.
-    options = sorted(
-        f"{name}={value}"
-        for name, value in config.items()
-        if not str(name).startswith(CONFIG_PREFIX)
-    )
+    options = config_texts(tvm.transform.PassContext.current())
     hashes = [f"{number:016x}" for number in kernel.hashes]
     return _digest([*hashes, kernel.op, shapes, tvm.__version__, *options])
 

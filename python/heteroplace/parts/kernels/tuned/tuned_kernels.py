@@ -16,19 +16,16 @@ from tvm import relay
 from tvm.relay.backend.te_compiler import lower_to_primfunc
 
 from heteroplace.errors import LoweringError
+from heteroplace.lower.kernels import structural_hash
 from heteroplace.tir.exact_floats import exact_floats
 
 _DIGEST_BYTES, _TARGET_BYTES = 12, 6
 _ENTRY = "main"
-_LOWERED = "from_legacy_te_schedule"
-"""Attribute of functions that have no blocks any more. `tvm.build` lowers all functions once more,
-and those without it as if they still had some, which fails where there are vectors."""
 
 
 def tuning_digest(function: relay.Function) -> str:
     """Return what equal fused functions have in common, under one version of TVM, in hex."""
-    structure = int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
-    text = f"{structure:016x} {tvm.__version__}"
+    text = f"{structural_hash(function):016x} {tvm.__version__}"
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
@@ -47,7 +44,7 @@ def tensor_program(function: relay.Function, target: tvm.target.Target) -> tvm.I
         with target:
             lowered = lower_to_primfunc(function, target)
     except (RuntimeError, ValueError, TypeError, AttributeError):
-        return None  # as `segment_calls._lower`: TVM fails by all of these where it knows no way
+        return None  # as in `lower_kernel`: TVM fails by all of these where it knows no way
     if lowered is None:
         return None
     return tvm.IRModule({_ENTRY: lowered.with_attr("global_symbol", _ENTRY)})
@@ -82,5 +79,5 @@ def lowered_schedule(schedule: tvm.tir.Schedule, symbol: str) -> tvm.IRModule:
     """Return the lowered functions of a schedule, the entry under a name."""
     with exact_floats():
         lowered = tvm.lower(schedule.mod)
-    entry = lowered[_ENTRY].with_attr({"global_symbol": symbol, _LOWERED: True})
+    entry = lowered[_ENTRY].with_attr("global_symbol", symbol)
     return tvm.IRModule({symbol: entry})
