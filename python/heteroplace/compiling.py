@@ -56,7 +56,7 @@ def place(
     ignore_annotations: bool = False,
     **options: Unpack[PlaceKeywords],
 ) -> Solution:
-    """Return where and when each layer of a model runs, and compile only what is measured.
+    """Return where and when each layer of a model runs; only kernels are compiled, for their costs.
 
     Parameters
     ----------

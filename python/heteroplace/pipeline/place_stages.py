@@ -213,7 +213,7 @@ def annotated_module(
 
 @default_opt_level()
 def place_network(mod: tvm.IRModule, cluster: Cluster, keywords: Mapping[str, Any]) -> Solution:
-    """Return the plan of a module that carries none; compile only what is measured.
+    """Return the plan of a module that carries none; only kernels are compiled, for their costs.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class EntryModule:
 
 @default_opt_level()
 def place_workload(modules: Mapping[str, EntryModule], cluster: Cluster) -> WorkloadSolution:
-    """Place all entries of a model together; compile only what is measured.
+    """Place all entries of a model together; only kernels are compiled, for their costs.
 
     Parameters
     ----------
