@@ -236,7 +236,7 @@ class ProgressDisplay:
 
 
 class SolverProgress:
-    """Shows the reports of a solver in the stage at work, and keeps the latest plan.
+    """Shows the reports of a solver in the stage at work.
 
     Parameters
     ----------
@@ -252,8 +252,6 @@ class SolverProgress:
         unit: str = "",
         then: Callable[[ProgressReport], None] | None = None,
     ) -> None:
-        self.latest: ProgressReport | None = None
-        """The latest report that has a plan; None: none so far."""
         self._display, self._unit, self._then = display, unit, then
         self._begin_s: float | None = None
         self._detailed_at, self._has_plan = -math.inf, False
@@ -262,8 +260,6 @@ class SolverProgress:
         """Take a report of the solver."""
         now_s = time.perf_counter()
         self._begin_s = now_s if self._begin_s is None else self._begin_s
-        if report.plan is not None:
-            self.latest = report
         self._display.remark(describe(report, self._unit, has_bound=False))
         is_first_plan = report.best_ns is not None and not self._has_plan
         self._has_plan = self._has_plan or is_first_plan

@@ -7,7 +7,6 @@ import gc
 import importlib
 import shlex
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -77,7 +76,7 @@ from heteroplace.solve.network_solution import solution_of
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.plan_reasons import Reasons, explain_s
-from heteroplace.solve.problem import check_gain, make_result
+from heteroplace.solve.problem import check_gain
 from heteroplace.solve.solve_report import SolverRecord, write_report
 from heteroplace.stage_log import StageLog
 
@@ -144,8 +143,7 @@ def run(arguments: argparse.Namespace) -> None:
     _check_of_graph(arguments)
     display = progress_display(arguments)
     unit = " per item" if arguments.objective == THROUGHPUT else ""
-    watcher = SolverProgress(display, unit)
-    record = SolverRecord(then=watcher)
+    record = SolverRecord(SolverProgress(display, unit))
     options = from_arguments(SolveOptions, arguments, RENAMED, progress=record)
     place = PlaceOptions(
         costs=Path(arguments.costs or arguments.graph),
@@ -170,7 +168,7 @@ def run(arguments: argparse.Namespace) -> None:
             if plan is None:
                 with display:
                     display.stage("Placing", options.time_limit_s)
-                    result = _solve(problem, place.solver, options, watcher, interrupts)
+                    result = _solve(problem, place.solver, options, interrupts)
                 if interrupts.count > 0:
                     print("note: interrupted; this is the best plan so far", file=sys.stderr)
             else:
@@ -252,35 +250,17 @@ def _write_files(arguments: argparse.Namespace, solution: Solution, record: Solv
 
 
 def _solve(
-    problem: Problem,
-    solver: str,
-    options: SolveOptions,
-    watcher: SolverProgress,
-    interrupts: Interrupts,
+    problem: Problem, solver: str, options: SolveOptions, interrupts: Interrupts
 ) -> SolveResult:
-    """Return the solver's plan, or the best one it reported before Ctrl-C.
+    """Return the solver's plan, or the best one until Ctrl-C.
 
     Raises
     ------
     KeyboardInterrupt
         There was no plan, or it was pressed twice.
     """
-    begin = time.perf_counter()
     report_s = _REPORT_S_PER_TASK * len(problem.graph.tasks) + explain_s(problem)
-    try:
-        result = get_solver(solver).solve(problem, options.leaving(report_s))
-    except KeyboardInterrupt:
-        latest = watcher.latest
-        if interrupts.count > 1 or latest is None or latest.plan is None:
-            raise
-        plan, wall_s = latest.plan(), time.perf_counter() - begin
-        if options.objective == "latency":
-            result = make_result(
-                problem, plan, latest.bound_ns, solver, wall_s, was_interrupted=True
-            )
-        else:
-            objective = latest.best_ns or 0
-            result = SolveResult(plan, objective, latest.bound_ns, "interrupted", solver, wall_s)
+    result = get_solver(solver).solve(problem, options.leaving(report_s))
     if interrupts.count > 1:
         raise KeyboardInterrupt
     return result

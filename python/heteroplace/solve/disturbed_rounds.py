@@ -47,7 +47,7 @@ def solve_beside(
     """
     best = result
     for number in range(1, MAX_ROUNDS + 1):
-        if num_devices(problem, best.plan) == 1:
+        if best.status == "interrupted" or num_devices(problem, best.plan) == 1:
             break
         costs, lost_ratio = costs_beside(
             problem.graph, problem.cluster, problem.costs, best.plan, interference
@@ -72,7 +72,7 @@ def solve_beside(
         )
         candidate = f"{again.solver}, beside itself {number}", tried.objective_ns, note
         best = replace(tried if is_better else best, candidates=(*best.candidates, candidate))
-        if not is_better or again.status == "interrupted":
+        if not is_better:
             break
         expected = run_time
     return best, expected

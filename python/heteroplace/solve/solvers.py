@@ -5,7 +5,9 @@ One more solver of ours is one more line of SOLVERS. Each is loaded when it firs
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Protocol
 
@@ -19,9 +21,12 @@ from heteroplace.solve.problem import (
     ITEMS,
     OBJECTIVES,
     Problem,
+    ProgressReport,
     SolveOptions,
     SolveResult,
     check_items_of,
+    make_result,
+    status_of,
 )
 
 _SEAM = "solvers"
@@ -50,6 +55,39 @@ class Solver(Protocol):
         SolverError
             The solver cannot handle this problem.
         """
+
+
+class _Reports:
+    """A progress function that keeps the latest report with a plan, and passes all of them on."""
+
+    def __init__(self, options: SolveOptions) -> None:
+        self._options = options
+        self._begin = time.perf_counter()
+        self._latest: ProgressReport | None = None
+
+    def __call__(self, report: ProgressReport) -> None:
+        if report.plan is not None:
+            self._latest = report
+        if self._options.progress is not None:
+            self._options.progress(report)
+
+    def result(self, problem: Problem, solver: str) -> SolveResult:
+        """Return the plan as the result of a solve that Ctrl-C ended; call it where that is caught.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            No plan was reported.
+        """
+        latest = self._latest
+        if latest is None or latest.plan is None:
+            raise
+        plan, wall_s = latest.plan(), time.perf_counter() - self._begin
+        if self._options.objective == OBJECTIVES[0]:
+            return make_result(problem, plan, latest.bound_ns, solver, wall_s, was_interrupted=True)
+        objective_ns = latest.best_ns or 0
+        status = status_of(objective_ns, latest.bound_ns, was_interrupted=True)
+        return SolveResult(plan, objective_ns, latest.bound_ns, status, solver, wall_s)
 
 
 class RegisteredSolver:
@@ -105,20 +143,29 @@ class RegisteredSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. What `options.coarsening` groups is placed as one, and told apart.
 
+        Ctrl-C ends it with the best plan that the solver returned or reported until then.
+
         Raises
         ------
         SolverError
             Also: an objective, items or an engine that it does not offer.
         CostMismatchError
             So many items that sums of their times or sizes are too large.
+        KeyboardInterrupt
+            Ctrl-C came before there was a plan, or again.
         """
         self.check(options)
         if options.items > 1:
             check_items(options.items, problem.native.longest_ns, problem.native.max_bytes)
-        if options.coarsening != COARSENINGS[0]:
-            result: SolveResult = load_entry(_COARSENED)(problem, options, self)
-            return result
-        return self._solver.solve(problem, options)
+        reports = _Reports(options)
+        watched = replace(options, progress=reports)
+        try:
+            if options.coarsening != COARSENINGS[0]:
+                result: SolveResult = load_entry(_COARSENED)(problem, watched, self)
+                return result
+            return self._solver.solve(problem, watched)
+        except KeyboardInterrupt:
+            return reports.result(problem, self.name)
 
     def check(self, options: SolveOptions) -> None:
         """Raise SolverError for an objective, items or an engine that it does not offer."""

@@ -22,8 +22,9 @@ from heteroplace.parts.throughput.batched.divi_rules import BatchRules, common_b
 from heteroplace.parts.throughput.batched.list_solver import batch_bound
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
+from heteroplace.solve.problem import ProgressReport
 from tests.instances import gpus, instance
-from tests.interrupts import ctrl_c_after
+from tests.interrupts import ctrl_c_after_a_plan
 from tests.reference.batch_brute_force import optimal_batch_makespan
 from tests.strategies import Instance, exact_cases, instances
 from tests.unit.solve.batched.test_batched import batched, chain, one_op
@@ -313,17 +314,25 @@ def test_a_chain_needs_no_order_of_one_item(rules: BatchRules) -> None:
     assert more.num_columns == less.num_columns + (10 if rules == CORRECTED else 20)
 
 
-def test_ctrl_c_keeps_the_best_plan_of_the_list_schedulers() -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_ctrl_c_keeps_the_best_plan(seconds: float) -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {
         f"t{i}": (20 + 7 * i % 13, 25 - i % 5, 22) for i in range(90)
     }
     pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
     edges = [(f"t{i}", f"t{j}") for i in range(90) for j in (i + 3, i + 5) if j < 90]
     problem = free(instance(edges, run_ns, gpus(dict.fromkeys(pairs, 5), 3)))
-    with ctrl_c_after(0.5):
-        result = DiviSolver().solve(problem, SolveOptions(items=3, time_limit_s=5))
+    found: list[int | None] = []
+    with ctrl_c_after_a_plan(seconds) as press:
+
+        def progress(report: ProgressReport) -> None:
+            found.append(report.best_ns)
+            press(report)
+
+        options = SolveOptions(items=3, time_limit_s=60, progress=progress)
+        result = get_solver("divi").solve(problem, options)
     assert result.status == "interrupted"
-    assert result.objective_ns == min(ns for _, ns, _ in result.candidates if ns is not None)
+    assert result.objective_ns == found[-1]
 
 
 def test_a_programme_that_is_not_built_in_time_proves_what_was_known() -> None:

@@ -117,7 +117,6 @@ class _Run:
             check_compositions(problem, items)
         self.bound_ns = batch_bound(problem, items, self._part(_BOUND_SHARE))
         self._find_heuristics()
-        self._report("heuristics")
         for rules, share in self._forms():
             if self._is_open():
                 self._solve_milp(rules, share)
@@ -164,15 +163,16 @@ class _Run:
             if plan.violation:
                 self.candidates.append((solver.name, None, "overflows a memory or lacks a link"))
                 continue
-            self.candidates.append((solver.name, self._offer(plan.steps), ""))
+            self.candidates.append((solver.name, self._offer(plan.steps, solver.name), ""))
 
-    def _offer(self, steps: tuple[Step, ...]) -> int:
-        """Keep a plan if it fits, which an engine knows within its tolerance, and is the best;
-        return its makespan."""
+    def _offer(self, steps: tuple[Step, ...], phase: str) -> int:
+        """Keep and report a plan if it fits, which an engine knows within its tolerance, and is the
+        best; return its makespan."""
         times = simulate_steps(self.problem.native, steps, self.options.items)
         is_better = self.best_ns is None or times.makespan_ns < self.best_ns
         if is_better and fits(self.problem, times):
             self.best, self.best_ns = steps, times.makespan_ns
+            self._report(phase)
         return times.makespan_ns
 
     def _proves(self, rules: BatchRules) -> bool:
@@ -228,7 +228,7 @@ class _Run:
         is_ruled_out = rules.memory == "published" or self._proves(rules)
         self.is_impossible |= end.is_infeasible and is_ruled_out and self.best is None
         if end.value_ns is not None:
-            self._offer(best_steps(self.problem, end.batches, self.options.items))
+            self._offer(best_steps(self.problem, end.batches, self.options.items), name)
 
     def _raise_bound(self) -> None:
         """Solve modules with the time that is left; a budget in iterations has none for it."""
