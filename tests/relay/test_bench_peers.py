@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -85,8 +86,11 @@ def test_rows_of_peers_have_stock_tvm_too() -> None:
     ("runtime", "package"),
     [(OnnxExecutor, "onnxruntime"), (OpenVinoExecutor, "openvino"), (MnnExecutor, "MNN")],
 )
-def test_a_runtime_takes_inputs_in_turns(runtime, package: str) -> None:
+def test_a_runtime_takes_inputs_in_turns(
+    runtime, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
     given = [{"x": np.full((1, 16), value, np.float32)} for value in (1.0, -1.0)]
     model = one_op_model().onnx_model
     assert model is not None
@@ -96,6 +100,7 @@ def test_a_runtime_takes_inputs_in_turns(runtime, package: str) -> None:
         assert len(peer.time_calls(4)) == 4
     finally:
         peer.close()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ def convert(
     write_arrays(folder / _INPUTS, inputs)
     outputs = [value.name for value in model.graph.output]
     finished = subprocess.run(
-        [sys.executable, "-m", __name__, str(folder), mode, *outputs],
+        [sys.executable, "-m", __name__, str(folder.resolve()), mode, *outputs],
+        cwd=folder,  # the converter leaves a file where it runs
         capture_output=True,
         text=True,
         check=False,
