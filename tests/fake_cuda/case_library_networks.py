@@ -226,7 +226,7 @@ def test_costs_are_measured_on_the_twin(fake: FakeCuda, case: NetworkCase) -> No
     fake.set("delay_ns", 0)
     quiet = CostOptions("off")
     network, cluster = with_makers(prepare(case.module()), two_gpus(), [case.option], quiet)
-    options = ProfileOptions(num_rounds=1, round_ns=1)
+    options = ProfileOptions(least_rounds=1, round_ns=1)
     costs = profile_network(CompiledNetwork.of(network), cluster, options).costs
     names = [device.name for device in cluster.devices]
     assert names == ["cpu.0", "gpu0", "gpu1", case.twin, case.twin.replace("0", "1")]

@@ -70,7 +70,7 @@ def main(store: Path, log: Path, num_kills: int, seed: int, is_whole: bool) -> N
                 store=opened,
                 finishes_each=True,
                 sampling=SamplingOptions(precision_ratio=0.0, max_ns=20_000_000),
-                num_rounds=300,  # the network is tiny: a round takes a few ms
+                least_rounds=300,  # the network is tiny: a round takes a few ms
                 progress=StageLog(display=BegunMeasurements(log, is_whole)),
             )
             profile_network(compiled, cluster, options)

@@ -222,7 +222,7 @@ def profiled(mod: tvm.IRModule, is_in_place: bool, **examples: Any) -> int:
     cluster = cpu_cluster()
     with tvm.transform.PassContext(opt_level=3):
         network = prepare(mod).with_examples(examples)
-        options = ProfileOptions(is_in_place=is_in_place, num_rounds=1, round_ns=1)
+        options = ProfileOptions(is_in_place=is_in_place, least_rounds=1, round_ns=1)
         return profile_network(CompiledNetwork.of(network), cluster, options).num_kernels
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from heteroplace.machine.usage import Usage
 from heteroplace.measure import rounds as rounds_module
 from heteroplace.measure.plan_program import PlanProgram
 from heteroplace.measure.rounds import Rounds, sample_in_turns, sample_until_settled
@@ -77,33 +78,32 @@ def test_rounds_of_several_programs_alternate() -> None:
 
 
 def clocks(monkeypatch: pytest.MonkeyPatch, others_cores: list[float]) -> None:
-    """Let other programs use so many cores, turn by turn."""
-    seen = iter(others_cores)
-    usage = SimpleNamespace(others_since=lambda before: next(seen))
-    monkeypatch.setattr(rounds_module, "Usage", SimpleNamespace(now=lambda: usage))
+    """Let other programs use so many cores, round by round, of one second each."""
+    others_s = np.concatenate([[0.0], np.cumsum(others_cores)])
+    moments = iter(Usage(float(now), 0.0, float(used)) for now, used in enumerate(others_s))
+    monkeypatch.setattr(rounds_module, "Usage", SimpleNamespace(now=lambda: next(moments)))
 
 
 @pytest.mark.parametrize(
-    ("lengths", "others_cores", "num_rounds", "least_cores"),
+    ("lengths", "others_cores", "least_cores"),
     [
-        ([10, 10, 99, 99], [0.0], 2, 0.0),  # quiet, and two that agree
-        ([10, 15, 10, 99], [0.0, 0.0], 4, 0.0),  # none agree with the shortest at first
-        ([20, 20, 10, 10], [0.9, 0.05], 4, 0.05),  # all were as long, beside another program
-        ([10, 10, 10, 10, 10, 10], [0.9, 0.5, 0.7], 6, 0.5),  # others never rest
-        ([10, 20, 30, 40, 50, 60], [0.0, 0.0, 0.0], 6, 0.0),  # nor does the device
+        ([10, 10], [0.0, 0.0], 0.0),  # quiet, and two that agree
+        ([10, 15, 10], [0.0] * 3, 0.0),  # none agree with the shortest at first
+        ([20, 20, 10, 10], [0.9, 0.9, 0.1, 0.0], 0.05),  # all were as long, beside another program
+        ([10] * 4, [0.9, 0.3, 0.7, 0.3], 0.5),  # others never rest
+        ([10, 20, 30, 40], [0.0] * 4, 0.0),  # nor does the device
     ],
 )
 def test_rounds_go_on_until_others_rest_and_two_agree(
     lengths: list[int],
     others_cores: list[float],
-    num_rounds: int,
     least_cores: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clocks(monkeypatch, others_cores)
     rounds = Rounds(program([runs(ns, 1, ns, ns) for ns in lengths]), 1)
-    assert sample_until_settled([rounds], 2) == least_cores
-    assert len(rounds._found) == num_rounds
+    assert sample_until_settled([rounds], 2, 4) == pytest.approx(least_cores)
+    assert len(rounds._found) == len(lengths)
 
 
 def test_fastest_runs_count_beside_programs_that_never_rest(
@@ -111,18 +111,18 @@ def test_fastest_runs_count_beside_programs_that_never_rest(
 ) -> None:
     # Of one kernel more than half of the runs wait for a core, and in other runs than of the next.
     lost = [[10, 1, 90, 90], [90, 1, 20, 20], [12, 1, 90, 22], [90, 1, 24, 90]]
-    clocks(monkeypatch, [0.9] * 3)
+    clocks(monkeypatch, [0.9] * 6)
     rounds = Rounds(program([lost] * 6), 1)
-    sample_until_settled([rounds], 2)
+    sample_until_settled([rounds], 2, 6)
     assert rounds.task_times() == [30, 20, 0]
-    clocks(monkeypatch, [0.9, 0.0])
+    clocks(monkeypatch, [0.9, 0.9, 0.0, 0.0])
     rested = Rounds(program([lost] * 4), 1)
     sample_until_settled([rested], 2)
     assert rested.task_times() == [107, 57, 0]
 
 
 def test_all_programs_must_settle(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks(monkeypatch, [0.0, 0.0])
+    clocks(monkeypatch, [0.0] * 4)
     steady = Rounds(program([runs(10, 1, 10, 10)] * 4), 1)
     drifting = Rounds(program([runs(ns, 1, ns, ns) for ns in (30, 20, 10, 10)]), 1)
     sample_until_settled([steady, drifting], 2)
@@ -130,14 +130,15 @@ def test_all_programs_must_settle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drifting.task_times() == [24, 12, 0]
 
 
-def test_a_budget_allows_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks(monkeypatch, [2.0])
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_budget_allows_the_least_rounds(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks(monkeypatch, [2.0] * 2)
     rounds = Rounds(program([runs(10, 1, 10, 10)] * 2), 1)
-    assert sample_until_settled([rounds], 2, most_turns=1) == 2.0
+    assert sample_until_settled([rounds], 2, most) == 2.0
 
 
-def test_what_takes_long_has_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks(monkeypatch, [2.0])
+def test_what_takes_long_has_the_least_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks(monkeypatch, [2.0] * 2)
     monkeypatch.setattr(rounds_module, "PATIENCE_S", 0.0)
     rounds = Rounds(program([runs(10, 1, 10, 10)] * 2), 1)
     assert sample_until_settled([rounds], 2) == 2.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
+from heteroplace.measure.rounds import LEAST_ROUNDS, ROUND_NS
 from heteroplace.stage_log import Progress
 
 
@@ -28,9 +29,9 @@ class ProfileOptions:
     the least number. None: as long as the precision needs."""
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     """Of kernels alone."""
-    num_rounds: int = 5
-    """Of the network in place; without a budget up to three times as many, until others rest."""
-    round_ns: int = 200_000_000
+    least_rounds: int = LEAST_ROUNDS
+    """Of the network in place; without a budget more, until others rested and times agree."""
+    round_ns: int = ROUND_NS
     """A round of one device takes about this long: at least 5 runs, at most 100."""
     finishes_each: bool = False
     """Devices are measured in place one after the other, and each is kept before the next begins:

@@ -25,7 +25,7 @@ from heteroplace.measure.kernels.kernel_identity import KernelDescription
 from heteroplace.measure.measure_options import ProfileOptions
 from heteroplace.measure.plan_program import PlanProgram, serial_program
 from heteroplace.measure.requests import MeasurementRequest
-from heteroplace.measure.rounds import MAX_TURNS, Rounds, sample_until_settled
+from heteroplace.measure.rounds import MOST_ROUNDS, Rounds, sample_until_settled
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.stage_log import StageLog
@@ -162,7 +162,7 @@ class Profiler:
     def _rounds(self, job: Job, library: KernelLibrary) -> Rounds:
         options = self.options
         program = self._load(job.request.calls, library, job)
-        round_ns = self.limit_ns(options.round_ns * options.num_rounds) // options.num_rounds
+        round_ns = self.limit_ns(options.round_ns * options.least_rounds) // options.least_rounds
         return Rounds(program, round_ns, ROUTED_RUNS if self.graph.routers else MIN_RUNS)
 
     def _measure_in_place(self, group: Sequence[Job], libraries: Sequence[KernelLibrary]) -> None:
@@ -170,10 +170,9 @@ class Profiler:
         self._log.say(f"Measuring on {names}")
         watch = Watch.start()
         several = [self._rounds(*pair) for pair in zip(group, libraries, strict=True)]
-        most_turns = MAX_TURNS if self.options.budget_s is None else 1
-        others_cores = sample_until_settled(
-            several, self.options.num_rounds, most_turns, self._log.count
-        )
+        least = self.options.least_rounds
+        most = MOST_ROUNDS if self.options.budget_s is None else least
+        others_cores = sample_until_settled(several, least, most, self._log.count)
         if others_cores > QUIET_CORES:
             self._log.detail(
                 f"other programs never rested while {names} were measured, and used "

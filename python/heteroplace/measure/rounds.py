@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
-from itertools import count
+from collections import deque
+from collections.abc import Collection
 
 import numpy as np
 
@@ -12,12 +12,13 @@ from heteroplace.machine.usage import QUIET_CORES, Usage
 from heteroplace.measure.plan_program import PlanProgram
 from heteroplace.stage_log import Count
 
-ROUND_NS = 200_000_000
+ROUND_NS = 100_000_000
 """The usual length of a round."""
-MAX_TURNS = 3
-"""Of all rounds, where other programs do not rest."""
+LEAST_ROUNDS = 4
+MOST_ROUNDS = 24
+"""Of each program, where other programs do not rest or times do not agree."""
 PATIENCE_S = 10.0
-"""After which no other turn begins: what takes so long averages over others by itself."""
+"""After which no other round begins: what takes so long averages over others by itself."""
 SETTLED_RATIO = 1.03
 """Rounds that differ by less saw the device in one state."""
 
@@ -106,24 +107,20 @@ def fastest_runs(runs: np.ndarray) -> np.ndarray:
     return np.sort(runs, axis=0)[:num_kept]
 
 
-def sample_in_turns(
-    several: Collection[Rounds], num_rounds: int, on_round: Callable[[], None] | None = None
-) -> None:
+def sample_in_turns(several: Collection[Rounds], num_rounds: int) -> None:
     """Measure rounds of several programs in turns, so that all see the machine in one state."""
     for _ in range(num_rounds):
         for rounds in several:
             rounds.sample()
-            if on_round is not None:
-                on_round()
 
 
 def sample_until_settled(
     several: Collection[Rounds],
-    num_rounds: int,
-    most_turns: int = MAX_TURNS,
+    least: int = LEAST_ROUNDS,
+    most: int = MOST_ROUNDS,
     on_round: Count | None = None,
 ) -> float:
-    """Measure rounds of several programs in turns, and all of them again until others rested.
+    """Measure rounds of several programs in turns, until others rested and the times agree.
 
     Other programs that work for a second or two lengthen every round of a short network, which then
     agree with each other; so others must have rested once, and of each program two rounds must be
@@ -131,34 +128,31 @@ def sample_until_settled(
 
     Parameters
     ----------
-    num_rounds, most_turns
-        Rounds of each program in a turn; the turns there are at most, none of which begins after
-        PATIENCE_S.
+    least, most
+        Rounds of each program: so many at least, and at most. No round more than `least` begins
+        after PATIENCE_S.
     on_round
-        Counts the rounds; the total grows with each turn.
+        Counts the rounds of `least`; the total grows with those that follow.
 
     Returns
     -------
     float
-        How many cores others used in the turn in which they used least.
+        How many cores others used in those `least` successive rounds in which they used least.
     """
     least_cores, begin = float("inf"), time.perf_counter()
-    rounds_of_turn = num_rounds * len(several)
-    for turn in range(most_turns):
-        if turn and time.perf_counter() - begin > PATIENCE_S:
+    before = deque([Usage.now()], maxlen=least)
+    for done in range(max(least, most)):
+        if done >= least and time.perf_counter() - begin > PATIENCE_S:
             break
-        before = Usage.now()
-        done = count(turn * rounds_of_turn)
-
-        def note_round(turn: int = turn, done: Iterator[int] = done) -> None:
-            if on_round is not None:
-                on_round(next(done), (turn + 1) * rounds_of_turn)
-
-        note_round()
-        sample_in_turns(several, num_rounds, note_round)
-        least_cores = min(least_cores, Usage.now().others_since(before))
-        if least_cores <= QUIET_CORES and all(rounds.is_settled for rounds in several):
-            break
+        if on_round is not None:
+            on_round(done, max(least, done + 1))
+        sample_in_turns(several, 1)
+        now = Usage.now()
+        if done + 1 >= least:
+            least_cores = min(least_cores, now.others_since(before[0]))
+            if least_cores <= QUIET_CORES and all(rounds.is_settled for rounds in several):
+                break
+        before.append(now)
     for rounds in several:
         rounds.is_disturbed = least_cores > QUIET_CORES
     return least_cores

@@ -31,7 +31,7 @@ from heteroplace.relay.tasks.network import Network
 MIN_GAIN = 0.03
 """Of a kernel's time, by which a tuned one must be shorter; kernels that are alike differ by up to
 this from one measurement to the next."""
-_ROUNDS = 7
+_ROUNDS = 14
 
 SumsNs = tuple[int, int]
 """Of all calls of a kernel in a run: ours, and the tuned one's."""
@@ -113,7 +113,7 @@ def _measure(
     if not makers_of(both.devices):
         return {}, {}
     compiled = with_workspaces(CompiledNetwork.of(tuned), both)
-    options = ProfileOptions(num_rounds=_ROUNDS)
+    options = ProfileOptions(least_rounds=_ROUNDS)
     profile = profile_network(compiled, both, options)
     lowered = compiled.calls(both, [0] * len(tuned.graph.tasks))
     targets = {device.target for device in both.devices[len(cluster.devices) :]}
