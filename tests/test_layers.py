@@ -43,7 +43,7 @@ LAYERS = {
     "costs": (2, 0),
     "simulate": (2, 0),
     "solve": (3, 0),
-    "memory_option": (0, 4),
+    "effort_option": (0, 4),
     "precision_option": (0, 4),
     "state_option": (0, 4),
     "place_options": (3, 1),

@@ -20,6 +20,7 @@ class PlaceKeywords(TypedDict, total=False):
     """Options of `HeteroPlace`. Those that are left out have their defaults."""
 
     solver: str
+    effort: str
     costs: CostSource
     missing: str
     store: str | os.PathLike[str] | None

@@ -7,11 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from heteroplace.effort_option import EFFORT_HELP, EFFORTS, NORMAL, with_effort
 from heteroplace.errors import SolverError
-from heteroplace.memory_option import budget_bytes, memory_pair
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.demands import memory_limit, with_layers, with_no_split, with_pins
+from heteroplace.model.demands import (
+    budget_bytes,
+    memory_limit,
+    memory_pair,
+    with_layers,
+    with_no_split,
+    with_pins,
+)
 from heteroplace.model.graph import TaskGraph
 from heteroplace.option_types import check_types
 from heteroplace.options import (
@@ -78,7 +85,6 @@ LIBRARY_PRECISIONS = ("off", "float32", "tf32", "half")
 STORE_ON, STORE_OFF = "on", "off"
 """Values of the option `store` that are no paths."""
 
-
 _MEASURING = ("measure", "isolated", "predict")
 """Models that run kernels."""
 
@@ -93,6 +99,7 @@ class PlaceOptions:
         choices=lambda: list(SOLVERS),
         metavar="SOLVER",
     )
+    effort: str = option(NORMAL, EFFORT_HELP, choices=lambda: EFFORTS)
     costs: CostSource = option(
         "measure",
         "measure: run the model on each device of this machine, a clock around every kernel; "
@@ -308,8 +315,8 @@ GRAPH_OPTIONS = (
 """Of `PlaceOptions`, those of any task graph, wherever its costs come from."""
 
 MODEL_OPTIONS = (
-    *("store", "kernels", "tuned", "cublas", "cudnn", "precision", "max_error", "verify_inputs"),
-    *("inputs", "routes", "weights_budget", "state", "max_sessions"),
+    *("effort", "store", "kernels", "tuned", "cublas", "cudnn", "precision", "max_error"),
+    *("verify_inputs", "inputs", "routes", "weights_budget", "state", "max_sessions"),
 )
 """Those that ask for a model: its kernels, what they are measured with, and its routers."""
 
@@ -332,7 +339,7 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
     extra = {name: given[name] for name in _CALLER_ONLY if name in given}
     rest = {name: value for name, value in given.items() if name not in extra}
     solver_progress = extra.pop("solver_progress", None)
-    place, limits = by_attribute(OPTION_CLASSES, rest, "HeteroPlace", SolverError)
+    place, limits = by_attribute(OPTION_CLASSES, with_effort(rest), "HeteroPlace", SolverError)
     for entry in options_of(PlaceOptions):
         value = place.get(entry.attribute)
         if entry.join not in (None, tuple) and _is_list_of_texts(value):
@@ -353,10 +360,7 @@ def _is_list_of_texts(value: Any) -> TypeGuard[Sequence[str]]:
 
 
 def check_options(place: PlaceOptions, limits: SolveOptions) -> None:
-    """Raise SolverError for a value that is wrong for every graph, or for options that clash.
-
-    So it is told at once, before anything is measured.
-    """
+    """Raise SolverError for a value that is wrong for every graph, or for options that clash."""
     for name, size in place.max_memory.items():
         memory_limit(name, size)
     if place.plan_in is None:

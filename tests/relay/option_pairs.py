@@ -154,6 +154,7 @@ DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
 }
 
 WITHOUT_PAIRS: Mapping[str, str] = {
+    "effort": "stands for other options, where they are not given (unit/test_effort.py)",
     "time_limit": "a limit of any solve, by the clock",
     "cublas": "for GPUs of this machine, else refused (fake_cuda/case_library_networks.py)",
     "precision": "for processors with AVX512-BF16, else refused (test_bfloat16.py)",

@@ -106,12 +106,7 @@ def test_what_the_options_alone_refuse_is_refused_by_them(setup: Setup) -> None:
                 read_options(keywords_of(case, setup))
 
 
-def _check_refused(
-    name: str,
-    setup: Setup,
-    imported: ImportedModel,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def _check_refused(name: str, setup: Setup, imported: ImportedModel) -> None:
     case = ALL[name]
     rule = refusal(case)
     assert rule is not None
@@ -120,13 +115,20 @@ def _check_refused(
         # An error that TVM carries through a pass, as pytest's own is not.
         raise AssertionError(f"{name}: a kernel was run before it was refused")
 
-    with monkeypatch.context() as patch:
-        for module in [it for key, it in sys.modules.items() if key.startswith("heteroplace.")]:
-            for attribute in ("Executor", "NativeExecutor"):
-                if getattr(module, attribute, None) is NativeExecutor:
-                    patch.setattr(module, attribute, measured)
+    _replace_executors(NativeExecutor, measured)
+    try:
         with pytest.raises(rule.error, match=f"(?s){rule.match}"):
             place(case, setup, imported)
+    finally:  # also in modules that were loaded meanwhile
+        _replace_executors(measured, NativeExecutor)
+
+
+def _replace_executors(old: object, new: object) -> None:
+    """Replace the executor in all modules that have it."""
+    for module in [it for key, it in sys.modules.items() if key.startswith("heteroplace.")]:
+        for attribute in ("Executor", "NativeExecutor"):
+            if getattr(module, attribute, None) is old:
+                setattr(module, attribute, new)
 
 
 QUICK_REFUSED = {name: case for name, case in REFUSED_CASES.items() if not is_slow(case)}
@@ -135,20 +137,20 @@ QUICK_REFUSED = {name: case for name, case in REFUSED_CASES.items() if not is_sl
 @pytest.mark.costly
 @pytest.mark.parametrize("dimension", sorted({name.split("=")[0] for name in QUICK_REFUSED}))
 def test_what_does_not_go_together_is_refused_before_anything_is_measured(
-    dimension: str, setup: Setup, imported: ImportedModel, monkeypatch: pytest.MonkeyPatch
+    dimension: str, setup: Setup, imported: ImportedModel
 ) -> None:
     """The pairs that begin with this dimension, but those with costs by a file or a model."""
     for name in QUICK_REFUSED:
         if name.startswith(f"{dimension}="):
-            _check_refused(name, setup, imported, monkeypatch)
+            _check_refused(name, setup, imported)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in REFUSED_CASES if name not in QUICK_REFUSED])
 def test_no_cost_is_measured_for_what_is_refused(
-    name: str, setup: Setup, imported: ImportedModel, monkeypatch: pytest.MonkeyPatch
+    name: str, setup: Setup, imported: ImportedModel
 ) -> None:
-    _check_refused(name, setup, imported, monkeypatch)
+    _check_refused(name, setup, imported)
 
 
 @pytest.mark.parametrize("name", QUICK)

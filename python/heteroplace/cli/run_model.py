@@ -81,7 +81,7 @@ from heteroplace.stage_log import StageLog, stage_table
 
 _SUMMARY_ROWS = 10
 _COMMON = (
-    *("-o", "--input", "--cluster", "--batch", "--solver", "--objective"),
+    *("-o", "--input", "--cluster", "--batch", "--effort", "--solver", "--objective"),
     *("--pin", "--exclude", "--max-memory", "--budget", "--json"),
 )
 """Options that --help shows first."""
