@@ -17,7 +17,7 @@ ROUND_NS = 100_000_000
 LEAST_ROUNDS = 4
 MOST_ROUNDS = 24
 """Of each program, where other programs do not rest or times do not agree."""
-PATIENCE_S = 6.0
+PATIENCE_S = 4.0
 """After which no other round begins: what takes so long averages over others by itself."""
 SETTLED_RATIO = 1.03
 """Rounds that differ by less saw the device in one state."""
