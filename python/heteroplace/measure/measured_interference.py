@@ -56,6 +56,9 @@ _MIN_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""
 _SETTLED_RATIO = 1.02
 """Quiet rounds that differ by less are enough."""
+_PATIENCE_S = 2.0
+"""After which no other round of a device begins, beyond `_MIN_ROUNDS`: runs are long then, and
+average over others by themselves."""
 _LEAST, _MOST = 0.5, 20.0
 """A ratio outside is not interference: the machine was doing something else."""
 
@@ -286,7 +289,10 @@ class _Measuring:
     def measure(self, on_round: Count) -> _Found:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""
         rounds: list[tuple[float, _Found]] = []
+        begin = time.perf_counter()
         for done in range(_NUM_ROUNDS):
+            if done >= _MIN_ROUNDS and time.perf_counter() - begin > _PATIENCE_S:
+                break
             on_round(done, _NUM_ROUNDS)
             before = Usage.now()
             round_ = self._round()
