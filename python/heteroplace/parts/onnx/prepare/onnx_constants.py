@@ -48,14 +48,12 @@ def make_constants(model: ModelProto, keep_weights: bool) -> None:
     ]
     # Copied first: deleting from a protobuf field invalidates what it held.
     nodes += [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
-    parameters = [
-        onnx.TensorProto.FromString(tensor.SerializeToString())
-        for tensor in graph.initializer
-        if tensor.name not in names
-    ]
-    del graph.node[:], graph.initializer[:]
+    del graph.node[:]
     graph.node.extend(nodes)
-    graph.initializer.extend(parameters)
+    # One by one, so that the large ones, which stay, are not copied.
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name in names:
+            del graph.initializer[index]
 
 
 def _num_elements(tensor: onnx.TensorProto) -> int:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +151,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     FrontendError
         As `run_on_model`.
     """
-    return _with_weights(run_on_model("infer", _without_weights(model)), model)
+    return _without_weights("infer", model)
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
@@ -162,11 +162,22 @@ def inline_functions(model: ModelProto) -> ModelProto:
     FrontendError
         As `run_on_model`.
     """
-    return _with_weights(run_on_model("inline", _without_weights(model)), model)
+    return _without_weights("inline", model)
 
 
-def _without_weights(model: ModelProto) -> bytes:
-    """A serialised copy in which the large initialisers are inputs: they need not travel."""
+def _without_weights(command: str, model: ModelProto) -> ModelProto:
+    """Run a command on a model whose large initialisers need not travel."""
+    large = {each.name for each in model.graph.initializer if _is_large(each)}
+    content: bytes = with_inputs_for(model, large).SerializeToString()
+    result = run_on_model(command, content)
+    # All come back in their order; definitions may have added others.
+    names = {tensor.name for tensor in model.graph.initializer}
+    added = [tensor for tensor in result.graph.initializer if tensor.name not in names]
+    return with_initialisers(result, large, [*model.graph.initializer, *added])
+
+
+def with_inputs_for(model: ModelProto, names: Collection[str]) -> ModelProto:
+    """Return a copy of a model in which the initialisers of these names are inputs."""
     copy, source = ModelProto(ir_version=max(model.ir_version, 4)), model.graph
     copy.opset_import.extend(model.opset_import)
     copy.functions.extend(model.functions)
@@ -175,29 +186,26 @@ def _without_weights(model: ModelProto) -> bytes:
     for field in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(graph, field).extend(getattr(source, field))
     for tensor in source.initializer:
-        if _is_large(tensor):
+        if tensor.name in names:
             value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             graph.input.append(value)
         else:
             graph.initializer.append(tensor)
-    content: bytes = copy.SerializeToString()
-    return content
+    return copy
 
 
-def _with_weights(model: ModelProto, source: ModelProto) -> ModelProto:
-    """Put the initialisers of `source` back, in their order; definitions may have added others."""
-    large = {tensor.name for tensor in source.graph.initializer if _is_large(tensor)}
-    names = {tensor.name for tensor in source.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in large]
-    added = [tensor for tensor in model.graph.initializer if tensor.name not in names]
+def with_initialisers(
+    model: ModelProto, names: Collection[str], initialisers: Iterable[TensorProto]
+) -> ModelProto:
+    """Return a copy of a model with these initialisers alone, and without the inputs `names`."""
     result = ModelProto(ir_version=model.ir_version)
     result.opset_import.extend(model.opset_import)
     result.functions.extend(model.functions)
     result.graph.name = model.graph.name
     for field in ("node", "output", "value_info", "sparse_initializer"):
         getattr(result.graph, field).extend(getattr(model.graph, field))
-    result.graph.input.extend(inputs)
-    result.graph.initializer.extend([*source.graph.initializer, *added])
+    result.graph.input.extend(value for value in model.graph.input if value.name not in names)
+    result.graph.initializer.extend(initialisers)
     return result
 
 

@@ -2,24 +2,31 @@
 
 Level BASIC folds constants, removes shape arithmetic and fuses batch norms into convolutions, all
 within ONNX's own ops. Exports of swin transformers shrink to a tenth, and TVM's importer gets the
-numbers of some of them wrong without it.
+numbers of some of them wrong without it. Weights that no such change reads stay here: those of
+products and look-ups, which are nearly all bytes of a transformer.
 """
 
 from __future__ import annotations
 
 import importlib.util
 
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.prepare.onnx_process import (
     MAX_MODEL_BYTES,
     RefusedModelError,
     run_on_model,
+    with_initialisers,
+    with_inputs_for,
 )
 from heteroplace.parts.onnx.prepare.onnx_tensors import serialised
+from heteroplace.relay.limits import num_elements
 
 _ONNX_DOMAINS = ("", "ai.onnx")
+_LEFT = {("MatMul", 0), ("MatMul", 1), ("Gemm", 0), ("Gemm", 1), ("Gather", 0)}
+"""Op and position of weights that onnxruntime leaves as they are, unless all operands are known."""
+_MIN_ELEMENTS = 2**16
 
 
 def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
@@ -39,7 +46,8 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
         return model, ["not simplified: onnxruntime is not installed"]
     if len(model.graph.node) < 2:
         return model, ["not simplified: one node has nothing to be simplified with"]
-    content = serialised(model, MAX_MODEL_BYTES)
+    left = _weights_of_products(model.graph)
+    content = serialised(with_inputs_for(model, left), MAX_MODEL_BYTES)
     if content is None:
         return model, ["not simplified: the model is too large to be passed to onnxruntime"]
     try:
@@ -51,8 +59,34 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
     foreign = _domains(simplified) - _domains(model)
     if foreign:
         return model, [f"not simplified: onnxruntime put in ops of {', '.join(sorted(foreign))}"]
+    if left:
+        read = {name for node in simplified.graph.node for name in node.input}
+        stayed = [each for each in model.graph.initializer if each.name in left & read]
+        simplified = with_initialisers(simplified, left, [*simplified.graph.initializer, *stayed])
     before, after = len(model.graph.node), len(simplified.graph.node)
     return simplified, [f"onnxruntime (BASIC) simplified {before} nodes to {after}"]
+
+
+def _weights_of_products(graph: GraphProto) -> set[str]:
+    """Names of large matrices that are nothing but operands of products and look-ups."""
+    constants = {tensor.name for tensor in graph.initializer} | {""}
+    others = {output.name for output in graph.output}
+    for node in graph.node:
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            return set()  # a body may read any of them
+        is_constant = constants.issuperset(node.input)
+        if is_constant:
+            constants.update(node.output)
+        others |= {
+            name
+            for position, name in enumerate(node.input)
+            if is_constant or (node.op_type, position) not in _LEFT
+        }
+    return {
+        tensor.name
+        for tensor in graph.initializer
+        if num_elements(tensor.dims) >= _MIN_ELEMENTS and tensor.name not in others
+    }
 
 
 def _domains(model: ModelProto) -> set[str]:

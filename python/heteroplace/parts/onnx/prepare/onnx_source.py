@@ -9,6 +9,7 @@ was in memory travels whole.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from heteroplace.parts.onnx.prepare.onnx_load import parse_file
 from heteroplace.parts.onnx.prepare.onnx_tensors import all_tensors, external_location, serialised
 from heteroplace.relay.module_source import source_attribute, with_source_attribute
 
+_LOCATION = b"location"
+"""The key of a tensor that names its file."""
 MAX_BYTES = 2**31 - 1
 """No larger model can be serialised by protobuf."""
 
@@ -146,5 +149,18 @@ def external_locations(path: Path) -> list[str]:
     FrontendError
         The file cannot be read, or is no ONNX model.
     """
+    if not _may_name_files(path):
+        return []
     model = parse_file(path)
     return sorted({external_location(tensor) for tensor in all_tensors(model)} - {""})
+
+
+def _may_name_files(path: Path) -> bool:
+    """Tell whether the key of other files stands in a model file; reading it takes longer."""
+    try:
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with content:
+            return content.find(_LOCATION) >= 0
+    except (OSError, ValueError):  # the reader says what is wrong with it
+        return True
