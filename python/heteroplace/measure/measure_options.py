@@ -32,7 +32,7 @@ class ProfileOptions:
     least_rounds: int = LEAST_ROUNDS
     """Of the network in place; without a budget more, until others rested and times agree."""
     round_ns: int = ROUND_NS
-    """A round of one device takes about this long: at least 5 runs, at most 100."""
+    """A round of one device takes about this long: at least 3 runs, at most 100."""
     finishes_each: bool = False
     """Devices are measured in place one after the other, and each is kept before the next begins:
     who is killed loses one. Else in turns, so that they are measured in the same minutes."""

@@ -34,10 +34,9 @@ from heteroplace.measure.devices_under_test import (
     find_devices_under_test,
     turn_partner,
 )
-from heteroplace.measure.kernels.in_place_times import MIN_RUNS, ROUTED_RUNS
 from heteroplace.measure.kernels.kernel_identity import describe_kernels, network_digest, place_text
 from heteroplace.measure.plan_program import PlanProgram, load_programs, serial_plan
-from heteroplace.measure.rounds import fastest_runs
+from heteroplace.measure.rounds import MIN_RUNS, fastest_runs
 from heteroplace.measure.transfers.link_programs import contention, load_program
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -283,8 +282,7 @@ class _Measuring:
         )
         self._fetched = fetched_bytes(graph, cluster, programs[-1].plan) * is_alike
         self._is_routed = bool(graph.routers)
-        min_runs = ROUTED_RUNS if self._is_routed else MIN_RUNS
-        self._num_runs = self._own.count_runs(_ROUND_NS, min_runs, _MAX_RUNS)
+        self._num_runs = self._own.count_runs(_ROUND_NS, MIN_RUNS, _MAX_RUNS)
 
     def measure(self, on_round: Count) -> _Found:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""

@@ -19,7 +19,7 @@ from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.background_compiler import BackgroundCompiler, Compile
 from heteroplace.measure.conditions import Watch
 from heteroplace.measure.isolated import sample_alone
-from heteroplace.measure.kernels.in_place_times import MIN_RUNS, ROUTED_RUNS, SiteTimes, site_times
+from heteroplace.measure.kernels.in_place_times import SiteTimes, site_times
 from heteroplace.measure.kernels.kernel_calls import only_calls
 from heteroplace.measure.kernels.kernel_identity import KernelDescription
 from heteroplace.measure.measure_options import ProfileOptions
@@ -163,7 +163,7 @@ class Profiler:
         options = self.options
         program = self._load(job.request.calls, library, job)
         round_ns = self.limit_ns(options.round_ns * options.least_rounds) // options.least_rounds
-        return Rounds(program, round_ns, ROUTED_RUNS if self.graph.routers else MIN_RUNS)
+        return Rounds(program, round_ns)
 
     def _measure_in_place(self, group: Sequence[Job], libraries: Sequence[KernelLibrary]) -> None:
         names = ", ".join(self._device_name(job.request) for job in group)

@@ -14,6 +14,8 @@ from heteroplace.stage_log import Count
 
 ROUND_NS = 100_000_000
 """The usual length of a round."""
+MIN_RUNS = 3
+"""Of a round, however long they are: the median leaves a disturbed one out."""
 LEAST_ROUNDS = 4
 MOST_ROUNDS = 24
 """Of each program, where other programs do not rest or times do not agree."""
@@ -31,13 +33,13 @@ class Rounds:
 
     Parameters
     ----------
-    round_ns, min_runs
-        Aim for the length of a round, and the least number of its runs; at most 100.
+    round_ns
+        Aim for the length of a round, of at least 3 runs and at most 100.
     """
 
-    def __init__(self, program: PlanProgram, round_ns: int, min_runs: int = 5) -> None:
+    def __init__(self, program: PlanProgram, round_ns: int) -> None:
         self.program = program
-        self.num_runs = program.count_runs(round_ns, min_runs, _MAX_RUNS)
+        self.num_runs = program.count_runs(round_ns, MIN_RUNS, _MAX_RUNS)
         """Of each round."""
         self.is_disturbed = False
         """Whether other programs used cores in all rounds."""

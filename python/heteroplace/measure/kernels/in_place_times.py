@@ -15,12 +15,6 @@ from heteroplace.measure.rounds import Rounds
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor
 
-MIN_RUNS = 5
-"""Of a round."""
-ROUTED_RUNS = 3
-"""Of a round of a network with routers: with all branches at a large capacity a run is as long as
-that of the dense network, and branches that are alike are as many samples more."""
-
 _CPU_RUNS = 5
 
 

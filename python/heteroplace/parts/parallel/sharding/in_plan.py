@@ -31,7 +31,7 @@ _MICRO_BATCHES = 2
 _NUM_ROUNDS = 5
 _SHARE_OF_MEMORY = 2
 """One byte in so many of a memory is for plans that take turns."""
-_ROUND_NS, _MIN_RUNS = 200_000_000, 5
+_ROUND_NS = 200_000_000
 
 
 def shorter(degrees: Degrees) -> Degrees:
@@ -140,7 +140,7 @@ def _with_sums(table: CostTable, timed: PlanToTime, shorter_table: CostTable) ->
 def _rounds(timed: PlanToTime) -> Rounds:
     kernels = timed.compiled.kernels_of(timed.cluster, timed.plan)
     (program,) = load_programs(kernels, timed.compiled.graph, timed.cluster, [timed.plan])
-    return Rounds(program, _ROUND_NS, _MIN_RUNS)
+    return Rounds(program, _ROUND_NS)
 
 
 def _table(timed: PlanToTime, program: PlanProgram, quartiles: np.ndarray) -> CostTable:
