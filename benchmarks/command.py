@@ -77,6 +77,10 @@ _INSTEAD = {
         "benchmarks.run.loading",
         "seconds to the first result, and to load a compiled file, beside onnxruntime",
     ),
+    "efforts": (
+        "benchmarks.run.efforts",
+        "seconds that --effort quick, normal and best take, and how fast their plans are",
+    ),
     "busy": (
         "benchmarks.run.busy",
         "compiles and runs while other programs keep cores busy, against onnxruntime and MNN",

@@ -28,6 +28,7 @@ SMALLEST = {
     "run --placing": "--only ^smallest$",
     "run --trained": "--only ^smallest$",
     "run --loading": "--only ^smallest$",
+    "run --efforts": "--only ^smallest$",
     "run --busy": "--only ^smallest$",
     "run --requests": "--only ^smallest$",
     "run --half": "--only ^smallest$",
