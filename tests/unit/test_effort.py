@@ -20,11 +20,11 @@ from heteroplace.place_options import read_options
         ({"effort": "quick", "min_gain_ratio": 0.02}, 0.02, 10.0, "auto"),
         # No least gain may be asked of such costs.
         ({"effort": "quick", "costs": "estimate"}, 0.02, 10.0, "auto"),
-        ({"effort": "best"}, 0.0, 60.0, "best"),
-        ({"effort": "best", "time_limit": 5.0, "kernels": "tvm"}, 0.0, 5.0, "tvm"),
+        ({"effort": "best"}, 0.02, 60.0, "best"),
+        ({"effort": "best", "time_limit": 5.0, "kernels": "tvm"}, 0.02, 5.0, "tvm"),
         # A table need not know TVM's kernels, and of several items the two are not compared.
-        ({"effort": "best", "costs": "costs.json"}, 0.0, 60.0, "auto"),
-        ({"effort": "best", "items": 2}, 0.0, 60.0, "auto"),
+        ({"effort": "best", "costs": "costs.json"}, 0.02, 60.0, "auto"),
+        ({"effort": "best", "items": 2}, 0.02, 60.0, "auto"),
         ({"effort": "best", "plan_in": "plan.json"}, 0.02, 10.0, "auto"),
     ],
 )
