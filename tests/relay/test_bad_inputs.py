@@ -53,7 +53,7 @@ def place(cluster: object, **options: object) -> tvm.IRModule:
         (
             {"sovler": "heft"},
             SolverError,
-            "no option sovler; did you mean .solver.. It has: solver, costs",
+            "no option sovler; did you mean .solver.. It has: solver, effort, costs",
         ),
         (
             {"costs": 3},
