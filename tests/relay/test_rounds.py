@@ -101,9 +101,12 @@ def test_rounds_go_on_until_others_rest_and_two_agree(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clocks(monkeypatch, others_cores)
+    counts: list[tuple[int, int]] = []
     rounds = Rounds(program([runs(ns, 1, ns, ns) for ns in lengths]), 1)
-    assert sample_until_settled([rounds], 2, 4) == pytest.approx(least_cores)
+    found = sample_until_settled([rounds], 2, 4, lambda *count: counts.append(count))
+    assert found == pytest.approx(least_cores)
     assert len(rounds._found) == len(lengths)
+    assert counts == [(done, max(2, done)) for done in range(len(lengths) + 1)]
 
 
 def test_fastest_runs_count_beside_programs_that_never_rest(

@@ -134,7 +134,7 @@ def sample_until_settled(
         Rounds of each program: so many at least, and at most. No round more than `least` begins
         after PATIENCE_S.
     on_round
-        Counts the rounds of `least`; the total grows with those that follow.
+        Counts the rounds that are done; the total is `least`, and grows with those that follow.
 
     Returns
     -------
@@ -143,12 +143,14 @@ def sample_until_settled(
     """
     least_cores, begin = float("inf"), time.perf_counter()
     before = deque([Usage.now()], maxlen=least)
+    if on_round is not None:
+        on_round(0, least)
     for done in range(max(least, most)):
         if done >= least and time.perf_counter() - begin > PATIENCE_S:
             break
-        if on_round is not None:
-            on_round(done, max(least, done + 1))
         sample_in_turns(several, 1)
+        if on_round is not None:
+            on_round(done + 1, max(least, done + 1))
         now = Usage.now()
         if done + 1 >= least:
             least_cores = min(least_cores, now.others_since(before[0]))
