@@ -29,9 +29,8 @@ import onnx
 import heteroplace
 from benchmarks.row_table import row_table
 from benchmarks.run.placing import NETWORKS as PLACED
-from benchmarks.run.placing import SMALL, heteroplace_run, milliseconds
+from benchmarks.run.placing import SMALL, caches_in, heteroplace_run, milliseconds
 from heteroplace.cli.models.model_arrays import make_inputs
-from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import FrontendError
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.timed_runs import Timer, on_cores, time_runs
@@ -146,11 +145,7 @@ def busy_threads(number: int) -> Iterator[None]:
 
 def _compiled(path: Path, store: str, *words: str) -> dict[str, Any]:
     """Compile a model, and keep the measured costs beside it."""
-    stores = {
-        PATH_VARIABLE: str(path.with_name(f"{store}.sqlite")),
-        "HETEROPLACE_MODELS": str(path.with_name(store)),
-    }
-    return heteroplace_run(path, ["--runs", "1", *words], stores)
+    return heteroplace_run(path, ["--runs", "1", *words], caches_in(path.parent, store))
 
 
 def _times(programs: _Programs, turns: Turns) -> dict[str, float]:

@@ -18,8 +18,7 @@ import onnx
 
 import heteroplace
 from benchmarks.row_table import row_table
-from benchmarks.run.placing import NETWORKS, SMALL, heteroplace_run, milliseconds
-from heteroplace.costs.store import PATH_VARIABLE
+from benchmarks.run.placing import NETWORKS, SMALL, caches_in, heteroplace_run, milliseconds
 from heteroplace.effort_option import EFFORTS, NORMAL
 from heteroplace.measure.timed_runs import Timer, time_in_turns, time_runs
 from heteroplace.progress import prefixed
@@ -50,12 +49,8 @@ def _row(
     timers: dict[str, Timer] = {}
     for effort in EFFORTS:
         say(f"compiling, effort {effort}")
-        stores = {
-            PATH_VARIABLE: str(folder / f"{effort}.sqlite"),
-            "HETEROPLACE_MODELS": str(folder / effort),
-        }
-        begin = time.monotonic()
-        ran = heteroplace_run(path, ["--effort", effort, "--runs", "1"], stores)
+        caches, begin = caches_in(folder, effort), time.monotonic()
+        ran = heteroplace_run(path, ["--effort", effort, "--runs", "1"], caches)
         row |= {
             f"{effort}_s": round(time.monotonic() - begin, 1),
             f"{effort}_devices": len(ran["solution"]["devices_used"]),

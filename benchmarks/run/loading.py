@@ -22,8 +22,7 @@ import numpy as np
 import onnx
 
 from benchmarks.row_table import row_table
-from benchmarks.run.placing import SMALL, heteroplace_run
-from heteroplace.costs.store import PATH_VARIABLE
+from benchmarks.run.placing import SMALL, caches_in, heteroplace_run
 from heteroplace.native.compiled_file import read_manifest
 from heteroplace.progress import prefixed
 from zoo.models.catalogue import SMALLEST, matching_names, onnx_model_of
@@ -69,12 +68,9 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
     firsts, file = [], path
     for number in range(num_first):
         say("compiling from empty caches")
-        stores = {
-            PATH_VARIABLE: str(folder / f"{number}.sqlite"),
-            "HETEROPLACE_MODELS": str(folder / f"models{number}"),
-        }
-        first_s, ran = _first_result(path, stores)
-        again_s, _ = _first_result(path, stores)
+        caches = caches_in(folder, str(number))
+        first_s, ran = _first_result(path, caches)
+        again_s, _ = _first_result(path, caches)
         firsts.append((first_s, again_s))
         file = Path(str(ran["file"]))
     ports = read_manifest(file).inputs
@@ -102,9 +98,9 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
     return row
 
 
-def _first_result(path: Path, stores: dict[str, str]) -> tuple[float, dict[str, Any]]:
+def _first_result(path: Path, caches: dict[str, str]) -> tuple[float, dict[str, Any]]:
     begin = time.monotonic()
-    ran = heteroplace_run(path, ["--runs", "1"], stores)
+    ran = heteroplace_run(path, ["--runs", "1"], caches)
     return time.monotonic() - begin, ran
 
 

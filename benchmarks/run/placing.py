@@ -21,6 +21,7 @@ from typing import Any
 import onnx
 
 from benchmarks.row_table import row_table
+from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.parts.onnx.prepare.onnx_weights import light_model
 from zoo.models.catalogue import SMALLEST, matching_names
@@ -84,6 +85,15 @@ def heteroplace_run(
         raise HeteroPlaceError(f"{path.stem}: {finished.stderr.strip()}")
     value: dict[str, Any] = json.loads(finished.stdout)
     return value
+
+
+def caches_in(folder: Path, name: str = "caches") -> dict[str, str]:
+    """Return variables by which the store of costs and all compiled models lie in a folder, under
+    a name."""
+    return {
+        PATH_VARIABLE: str(folder / f"{name}.sqlite"),
+        "HETEROPLACE_MODELS": str(folder / name),
+    }
 
 
 def compared_times(value: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

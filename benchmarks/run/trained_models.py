@@ -17,7 +17,7 @@ from statistics import geometric_mean
 import onnx
 
 from benchmarks.row_table import row_table
-from benchmarks.run.placing import SMALL, compared_times, heteroplace_run, milliseconds
+from benchmarks.run.placing import SMALL, caches_in, compared_times, heteroplace_run, milliseconds
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.progress import prefixed
@@ -47,20 +47,17 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
         say("downloading")
         path.write_bytes(TRAINED[name].content())
         words = _inputs(name)
-    stores = {
-        "HETEROPLACE_COSTS": str(folder / "costs.sqlite"),
-        "HETEROPLACE_MODELS": str(folder / "models"),
-    }
+    caches = caches_in(folder)
     say("compiling")
     begin = time.monotonic()
-    ran = heteroplace_run(path, [*words, "--runs", "1"], stores)
+    ran = heteroplace_run(path, [*words, "--runs", "1"], caches)
     row: dict[str, object] = {"name": name, "first_result_s": round(time.monotonic() - begin, 1)}
     verified = CompiledFile(Path(str(ran["file"]))).manifest().verification
     assert verified is not None  # commands verify by default
     row["result"] = verified.note or _RIGHT
     row |= {"difference": verified.max_relative_difference, "tolerance": verified.tolerance}
     say("measuring")
-    value = heteroplace_run(path, [*words, "--compare", "single,onnxruntime"], stores)
+    value = heteroplace_run(path, [*words, "--compare", "single,onnxruntime"], caches)
     times = compared_times(value)
     peer = times["onnxruntime"]
     return row | {
