@@ -17,6 +17,7 @@ from benchmarks.ranks.shaped import ShapedLink
 from heteroplace.errors import ExecutionError
 from heteroplace.files.cluster_file import load_cluster, save_cluster
 from heteroplace.parts.hosts.machines import hosts_of_cores
+from tests.programs import environment
 
 SLOW = ShapedLink(100_000_000, 100_000)
 MAX_HEADERS = 1.05
@@ -25,7 +26,10 @@ TIMEOUT_S = 120.0
 
 
 @pytest.mark.costly
-def test_all_bytes_go_over_the_link_while_the_core_that_sends_goes_on(shaped_links: str) -> None:
+def test_all_bytes_go_over_the_link_while_the_core_that_sends_goes_on(
+    shaped_links: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     script = [sys.executable, str(Path(overlap_rank.__file__))]
     found = json.loads(run_ranks(2, script, SLOW, TIMEOUT_S))
     assert 1 <= found["sent_bytes"] / overlap_rank.NUM_BYTES <= MAX_HEADERS

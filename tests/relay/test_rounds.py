@@ -103,8 +103,8 @@ def test_rounds_go_on_until_others_rest_and_two_agree(
     clocks(monkeypatch, others_cores)
     counts: list[tuple[int, int]] = []
     rounds = Rounds(program([runs(ns, 1, ns, ns) for ns in lengths]), 1)
-    found = sample_until_settled([rounds], 2, 4, lambda *count: counts.append(count))
-    assert found == pytest.approx(least_cores)
+    cores = sample_until_settled([rounds], 2, 4, lambda *count: counts.append(count))
+    assert cores == pytest.approx(least_cores)
     assert len(rounds._found) == len(lengths)
     assert counts == [(done, max(2, done)) for done in range(len(lengths) + 1)]
 

@@ -97,11 +97,11 @@ def test_tvm_loads_without_warnings_and_without_downloads() -> None:
 def test_what_a_target_has_is_asked_once_while_kernels_are_lowered() -> None:
     tvm = tvm_bridge.require_tvm()
     functions = tvm.target.target._ffi_api
-    has_feature, asked = functions.target_has_feature, []
+    has_feature, features = functions.target_has_feature, []
     targets = [tvm.target.Target(f"llvm -mcpu={cpu}") for cpu in ("skylake-avx512", "haswell")]
 
     def counted(feature: str, target: object) -> bool:
-        asked.append(feature)
+        features.append(feature)
         return bool(has_feature(feature, target))
 
     functions.target_has_feature = counted
@@ -111,7 +111,7 @@ def test_what_a_target_has_is_asked_once_while_kernels_are_lowered() -> None:
                 with target:
                     is_wide = tvm.target.codegen.target_has_features(["avx512f"])
                 assert bool(is_wide) == (target is targets[0])
-        assert len(asked) == len(targets)
+        assert len(features) == len(targets)
         assert functions.target_has_feature is counted
     finally:
         functions.target_has_feature = has_feature

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +13,15 @@ import pytest
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.plan import Plan
+from heteroplace.model.solution import RunTime
 from heteroplace.simulate.disturbed_costs import costs_beside
+from heteroplace.simulate.expect import expect
 from heteroplace.simulate.interference import Interference, no_interference
+from heteroplace.solve import disturbed_rounds
+from heteroplace.solve.disturbed_rounds import solve_beside
 from heteroplace.solve.network_solution import solve_network
-from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
 from heteroplace.solve.solvers import get_solver
 
 CORES = Cluster(
@@ -61,6 +69,10 @@ def interference(problem: Problem) -> Interference:
     return replace(quiet, slowdown=slowdown)
 
 
+def expected_beside(problem: Problem, interference: Interference, plan: Plan) -> RunTime:
+    return expect(problem.graph, problem.cluster, problem.costs, plan, interference).run_time
+
+
 def test_times_beside_a_plan(problem: Problem, interference: Interference) -> None:
     """Each core works 2010 ns and more. Beside 2000 of them, or nearly all, the other one works."""
     plan = get_solver("auto").solve(problem, OPTIONS).plan
@@ -85,6 +97,33 @@ def test_only_tasks_that_lose_by_it_leave_each_other(
     assert placement[0] == placement[1] == CORES.device_id("cpu.all")
     assert {placement[3], placement[4]} == {0, 1}
     assert solution.bound_ns <= plain.objective_ns
+
+
+def test_an_interrupted_solve_is_not_repeated(problem: Problem, interference: Interference) -> None:
+    result = replace(get_solver("auto").solve(problem, OPTIONS), status="interrupted")
+    expected = expected_beside(problem, interference, result.plan)
+    judge = partial(expected_beside, problem, interference)
+    after = solve_beside(problem, OPTIONS, interference, "auto", result, expected, judge)
+    assert after == (result, expected)
+
+
+def test_an_interrupted_round_has_the_time_of_its_own_plan(
+    problem: Problem, interference: Interference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = get_solver("auto").solve(problem, OPTIONS)
+    solve, judge = get_solver("auto").solve, partial(expected_beside, problem, interference)
+
+    def interrupted(*arguments: Any) -> SolveResult:
+        return replace(solve(*arguments), status="interrupted")
+
+    monkeypatch.setattr(
+        disturbed_rounds, "get_solver", lambda _: SimpleNamespace(solve=interrupted)
+    )
+    given = problem, OPTIONS, interference, "auto", result, judge(result.plan), judge
+    best, run_time = solve_beside(*given)
+    assert best.status == "interrupted"
+    assert run_time == judge(best.plan)
+    assert run_time.expected_ns < judge(result.plan).expected_ns
 
 
 def test_a_plan_without_losses_stays(problem: Problem) -> None:

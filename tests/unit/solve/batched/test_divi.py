@@ -322,17 +322,17 @@ def test_ctrl_c_keeps_the_best_plan(seconds: float) -> None:
     pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
     edges = [(f"t{i}", f"t{j}") for i in range(90) for j in (i + 3, i + 5) if j < 90]
     problem = free(instance(edges, run_ns, gpus(dict.fromkeys(pairs, 5), 3)))
-    found: list[int | None] = []
+    reported_ns: list[int | None] = []
     with ctrl_c_after_a_plan(seconds) as press:
 
         def progress(report: ProgressReport) -> None:
-            found.append(report.best_ns)
+            reported_ns.append(report.best_ns)
             press(report)
 
         options = SolveOptions(items=3, time_limit_s=60, progress=progress)
         result = get_solver("divi").solve(problem, options)
     assert result.status == "interrupted"
-    assert result.objective_ns == found[-1]
+    assert result.objective_ns == reported_ns[-1]
 
 
 def test_a_programme_that_is_not_built_in_time_proves_what_was_known() -> None:

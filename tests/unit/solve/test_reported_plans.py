@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from random import Random
 
 import pytest
 
-from heteroplace.model.plan import Plan
 from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.problem import OBJECTIVES, report
 from tests.instances import problem_of
 from tests.strategies import random_instance
 
-NAME = "kept-plans"
+NAME = "interrupted"
 
 
 class Interrupted:
@@ -28,15 +26,11 @@ class Interrupted:
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """Never return."""
-        found = get_solver("heft").solve(problem, SolveOptions())
+        heft = get_solver("heft").solve(problem, SolveOptions())
         if self._has_plan:
-            report(options, "first", 0.0, found.objective_ns, 1, partial(_plan, found))
+            report(options, "first", 0.0, heft.objective_ns, 1, lambda: heft.plan)
         report(options, "second", 0.0, None)
         raise KeyboardInterrupt
-
-
-def _plan(found: SolveResult) -> Plan:
-    return found.plan
 
 
 def random_case() -> Problem:
