@@ -1,4 +1,4 @@
-"""The option `effort`: what other options are where they are not given."""
+"""The option `effort`: it chooses the values of other options, where they are not given."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def with_effort(given: Mapping[str, Any]) -> dict[str, Any]:
     >>> with_effort({"effort": "best", "kernels": "tvm"})
     {'time_limit': 60.0, 'kernels': 'tvm', 'effort': 'best'}
     """
-    chosen: dict[str, Any] = {}
-    effort, is_measured = given.get("effort"), given.get("costs", _MEASURED[0]) in _MEASURED
     if given.get("plan_in") is not None:
-        pass
-    elif effort == "quick" and is_measured:
+        return dict(given)
+    effort, is_measured = given.get("effort"), given.get("costs", _MEASURED[0]) in _MEASURED
+    chosen: dict[str, Any] = {}
+    if effort == "quick" and is_measured:
         chosen["min_gain_ratio"] = QUICK_GAIN_RATIO
-    elif effort == "best":
+    if effort == "best":
         chosen["time_limit"] = BEST_TIME_LIMIT_S
         if is_measured and given.get("items", 1) == 1:
             chosen["kernels"] = "best"

@@ -1,4 +1,4 @@
-"""Types of option fields -> whether a value that a caller gave is of them.
+"""Values of options: whether a caller gave the right types, and how texts of sizes are read.
 
 Values of the wrong type are refused by the name of the option, before anything is compared with
 them, or a text is taken for the list of its letters.
@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from heteroplace.errors import HeteroPlaceError
-from heteroplace.options import options_of
+from heteroplace.errors import HeteroPlaceError, SolverError
+from heteroplace.model.demands import memory_limit
+from heteroplace.model.units import parse_bytes
+from heteroplace.options import key_value, options_of
 
 _NAMES: dict[Any, str] = {
     int: "a whole number",
@@ -89,3 +91,36 @@ def _name(hint: Any) -> str:
     if origin is Callable:
         return "a function"
     return f"a {hint.__name__}"
+
+
+def memory_pair(text: str) -> tuple[str, str]:
+    """Read DEVICE=SIZE.
+
+    >>> memory_pair("gpu0=10 GiB")
+    ('gpu0', '10 GiB')
+    """
+    name, size = key_value("DEVICE=SIZE, such as 'gpu0=10GiB'")(text)
+    try:
+        memory_limit(name, size)
+    except SolverError as err:
+        raise ValueError(str(err)) from err
+    return name, size
+
+
+def budget_bytes(budget: int | str | None) -> int | None:
+    """Return the option `weights_budget` in bytes.
+
+    Raises
+    ------
+    SolverError
+        It is no size.
+
+    Examples
+    --------
+    >>> budget_bytes("40 MiB")
+    41943040
+    """
+    try:
+        return None if budget is None else parse_bytes(budget)
+    except ValueError as err:
+        raise SolverError(f"weights_budget={budget!r}: expected {err}") from err

@@ -11,16 +11,9 @@ from heteroplace.effort_option import EFFORT_HELP, EFFORTS, NORMAL, with_effort
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.demands import (
-    budget_bytes,
-    memory_limit,
-    memory_pair,
-    with_layers,
-    with_no_split,
-    with_pins,
-)
+from heteroplace.model.demands import memory_limit, with_layers, with_no_split, with_pins
 from heteroplace.model.graph import TaskGraph
-from heteroplace.option_types import check_types
+from heteroplace.option_types import budget_bytes, check_types, memory_pair
 from heteroplace.options import (
     by_attribute,
     option,

@@ -16,9 +16,8 @@ ROUND_NS = 100_000_000
 """The usual length of a round."""
 MIN_RUNS = 3
 """Of a round, however long they are: the median leaves a disturbed one out."""
-LEAST_ROUNDS = 4
-MOST_ROUNDS = 24
-"""Of each program, where other programs do not rest or times do not agree."""
+LEAST_ROUNDS, MOST_ROUNDS = 4, 24
+"""Of each program. More than the least only as long as others do not rest, or times differ."""
 PATIENCE_S = 4.0
 """After which no other round begins: what takes so long averages over others by itself."""
 SETTLED_RATIO = 1.03
@@ -142,7 +141,7 @@ def sample_until_settled(
         How many cores others used in those `least` successive rounds in which they used least.
     """
     least_cores, begin = float("inf"), time.perf_counter()
-    before = deque([Usage.now()], maxlen=least)
+    moments = deque([Usage.now()], maxlen=least)
     if on_round is not None:
         on_round(0, least)
     for done in range(max(least, most)):
@@ -153,10 +152,10 @@ def sample_until_settled(
             on_round(done + 1, max(least, done + 1))
         now = Usage.now()
         if done + 1 >= least:
-            least_cores = min(least_cores, now.others_since(before[0]))
+            least_cores = min(least_cores, now.others_since(moments[0]))
             if least_cores <= QUIET_CORES and all(rounds.is_settled for rounds in several):
                 break
-        before.append(now)
+        moments.append(now)
     for rounds in several:
         rounds.is_disturbed = least_cores > QUIET_CORES
     return least_cores

@@ -283,41 +283,6 @@ def memory_limit(name: str, size: str | int) -> int:
     return limit
 
 
-def memory_pair(text: str) -> tuple[str, str]:
-    """Read DEVICE=SIZE.
-
-    >>> memory_pair("gpu0=10 GiB")
-    ('gpu0', '10 GiB')
-    """
-    name, _, size = text.rpartition("=")
-    if not name or not size:
-        raise ValueError(f"expected DEVICE=SIZE, such as 'gpu0=10GiB', got {text!r}")
-    try:
-        memory_limit(name, size)
-    except SolverError as err:
-        raise ValueError(str(err)) from err
-    return name, size
-
-
-def budget_bytes(budget: int | str | None) -> int | None:
-    """Return the option `weights_budget` in bytes.
-
-    Raises
-    ------
-    SolverError
-        It is no size.
-
-    Examples
-    --------
-    >>> budget_bytes("40 MiB")
-    41943040
-    """
-    try:
-        return None if budget is None else parse_bytes(budget)
-    except ValueError as err:
-        raise SolverError(f"weights_budget={budget!r}: expected {err}") from err
-
-
 def _no_match(option: str, patterns: Sequence[str], graph: TaskGraph) -> SolverError:
     names = ", ".join(task.name for task in graph.tasks[:8])
     return SolverError(

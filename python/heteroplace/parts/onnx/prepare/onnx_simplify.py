@@ -47,7 +47,7 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
     if len(model.graph.node) < 2:
         return model, ["not simplified: one node has nothing to be simplified with"]
     left = _weights_of_products(model.graph)
-    content = serialised(with_inputs_for(model, left), MAX_MODEL_BYTES)
+    content = serialised(with_inputs_for(model, left) if left else model, MAX_MODEL_BYTES)
     if content is None:
         return model, ["not simplified: the model is too large to be passed to onnxruntime"]
     try:

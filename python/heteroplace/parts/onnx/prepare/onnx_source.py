@@ -156,7 +156,7 @@ def external_locations(path: Path) -> list[str]:
 
 
 def _may_name_files(path: Path) -> bool:
-    """Tell whether the key of other files stands in a model file; reading it takes longer."""
+    """Tell whether a model file has the key that names other files. To parse it takes longer."""
     try:
         with path.open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
