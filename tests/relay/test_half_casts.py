@@ -1,4 +1,4 @@
-"""half_casts: float64 becomes float16 by way of float32, in vectors and in single numbers."""
+"""exact_math: float64 becomes float16 by way of float32, in vectors and in single numbers."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ from heteroplace.relay.ranges.legal import legal_tensors
 from heteroplace.relay.targets import has_stock_kernels
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
 from heteroplace.tir.exact_floats import exact_floats
-from heteroplace.tir.exact_math import exact_math
+from heteroplace.tir.exact_math import exact_math, half_by_float32
 from heteroplace.tir.fold_starts import start_folds
-from heteroplace.tir.half_casts import half_by_float32
 from heteroplace.tir.keep_nan import keep_nan
 from heteroplace.tir.rounded_bytes import rounded_bytes
 from heteroplace.tir.safe_integers import define_integers
+from heteroplace.tir.wide_indices import wide_indices
 
 _DIGEST_BYTES = 8
 _MAX_NAME_LENGTH = 80
@@ -133,7 +133,7 @@ def finished(
     functions = define_integers(keep_nan(rounded_bytes(functions), is_cpu=is_cpu))
     for provider in kernel_providers().values():
         functions = provider.finish(functions, function)
-    return functions
+    return wide_indices(functions) if is_cpu else functions
 
 
 def op_text(function: relay.Function) -> str:

@@ -1,9 +1,9 @@
-"""Lowered kernels of a GPU -> the same with functions that are right for all numbers.
+"""Lowered kernels -> the same with functions and casts that are right for all numbers.
 
 TVM's rules for CUDA take the hardware's short cuts: sin(x) becomes `__sinf(x)`, whose error has no
-bound outside of -pi .. pi (at 1e4 three digits are left, at 1e6 one), log(x) `__logf(x)`, which has
-four digits left near 1, and the error of `__expf(x)` grows with |x|. A plan that moves a task from
-a core to a GPU must not change its numbers by more than rounding.
+bound outside of -pi .. pi (at 1e4 three digits are left, at 1e6 one). log(x) becomes `__logf(x)`,
+which has four digits left near 1, and the error of `__expf(x)` grows with |x|. A plan that moves a
+task from a core to a GPU must not change its numbers by more than rounding.
 
     sin(x)  ==>  sinf(x)                      of float32; other types have no short cut
     sigmoid(x)  ==>  1 / (1 + expf(-x))       which TVM would make of it afterwards, by `__expf`
@@ -13,6 +13,13 @@ address. Such constants hide a number from the simplifier (`keep_nan.hidden`), a
 
     reinterpret(1.0f)        ==>  1065353216
     reinterpret(1065353216)  ==>  __int_as_float(1065353216)
+
+LLVM leaves a CPU's cast of float64 to float16 to a function of its runtime library. TVM's has
+another convention of what is in which register: the numbers that come out have nothing to do with
+those that go in. From float32 processors have an instruction. onnxruntime rounds twice as well: a
+number that is within 2**-29 of the middle of two neighbours may become the farther one.
+
+    float16(x)  ==>  float16(float32(x))      of float64
 """
 
 from __future__ import annotations
@@ -48,6 +55,18 @@ _FLOATS_OF_BITS: Mapping[str, str] = {
 def exact_math(functions: tvm.IRModule) -> tvm.IRModule:
     """Return lowered functions of a GPU that CUDA compiles, with `EXACT` in place of short cuts."""
     return with_nodes(functions, _exact, "tir.Call")
+
+
+def half_by_float32(functions: tvm.IRModule) -> tvm.IRModule:
+    """Return kernels of a CPU without casts of float64, or vectors of it, to float16."""
+    return with_nodes(functions, _twice_rounded, "tir.Cast")
+
+
+def _twice_rounded(cast: tir.Cast) -> tir.PrimExpr | None:
+    cast_type, read = str(cast.dtype), str(cast.value.dtype)
+    if not cast_type.startswith("float16") or not read.startswith("float64"):
+        return None
+    return tir.Cast(cast_type, tir.Cast(cast_type.replace("float16", "float32"), cast.value))
 
 
 def _exact(call: tir.Call) -> tir.PrimExpr | None:

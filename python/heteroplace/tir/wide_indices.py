@@ -1,0 +1,198 @@
+"""Lowered kernels for CPUs -> the same with loops and indices of int64, which LLVM compiles faster.
+
+    for i: int32 in range(n):                  for i: int64 in range(n):
+        k: int32 = i * 16                          k: int64 = i * 16
+        y[k:k + 16] = x[k:k + 16] + f32(i)         y[k:k + 16] = x[k:k + 16] + f32(int32(i))
+
+Addresses have 64 bits, so LLVM extends indices of int32. Where it cannot prove that their sums do
+not overflow, it keeps both widths, and its loop strength reduction looks for ways from one to the
+other: nine tenths of the time that a large convolution takes to compile.
+
+Vectors of integers stay as they are: twice as many fit into a register. A number that may not fit
+into int32 wraps as before wherever more than its lower half counts: in divisions, comparisons and
+casts to other types.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import arith, tir
+
+from heteroplace.tir.lowered_functions import with_functions
+
+_NARROW, _WIDE = "int32", "int64"
+_LIMITS = -(2**31), 2**31 - 1
+_SUMS = (tir.Add, tir.Sub, tir.Mul)
+"""Their lower halves depend on those of their operands alone."""
+_OTHERS = (
+    *(tir.Div, tir.Mod, tir.FloorDiv, tir.FloorMod, tir.Min, tir.Max),
+    *(tir.EQ, tir.NE, tir.LT, tir.LE, tir.GT, tir.GE),
+)
+_CONSTANTS = (tir.IntImm, tir.FloatImm, tir.StringImm)
+
+
+def wide_indices(functions: tvm.IRModule) -> tvm.IRModule:
+    """Return the kernels with loop variables of int64, and what is computed from them alike.
+
+    Parameters
+    ----------
+    functions
+        Lowered functions of one kernel; they are not changed.
+    """
+    return with_functions(functions, lambda each: each.with_body(_Widener().statement(each.body)))
+
+
+class _Widener:
+    """Rewrites the body of a function, outer statements first."""
+
+    def __init__(self) -> None:
+        self._wide: dict[tir.Var, tir.Var] = {}
+        """What stands for variables of int32."""
+        self._analyzer = arith.Analyzer()
+
+    def statement(self, node: Any) -> Any:
+        """Return what stands for a statement; None for None."""
+        match node:
+            case tir.SeqStmt():
+                return tir.SeqStmt(list(map(self.statement, node.seq)))
+            case tir.BufferStore():
+                value = self._same_type(node.value)
+                return tir.BufferStore(node.buffer, value, list(map(self._value, node.indices)))
+            case tir.For():
+                return self._loop(node)
+            case tir.LetStmt():
+                variable, value = self._named(node.var, node.value)
+                return tir.LetStmt(variable, value, self.statement(node.body))
+            case tir.IfThenElse():
+                sides = self.statement(node.then_case), self.statement(node.else_case)
+                return tir.IfThenElse(self._value(node.condition), *sides)
+            case tir.Evaluate():
+                return tir.Evaluate(self._same_type(node.value))
+            case tir.Allocate():
+                return tir.Allocate(
+                    *(node.buffer_var, node.dtype, node.extents, node.condition),
+                    self.statement(node.body),
+                    node.annotations,
+                )
+            case tir.AttrStmt():
+                value = self._same_type(node.value)
+                return tir.AttrStmt(node.node, node.attr_key, value, self.statement(node.body))
+            case tir.DeclBuffer():
+                return tir.DeclBuffer(node.buffer, self.statement(node.body))
+            case tir.AllocateConst():
+                return tir.AllocateConst(
+                    *(node.buffer_var, node.dtype, node.extents, node.data),
+                    self.statement(node.body),
+                    node.annotations,
+                )
+            case tir.AssertStmt():
+                condition = self._value(node.condition)
+                return tir.AssertStmt(condition, node.message, self.statement(node.body))
+            case tir.While():
+                return tir.While(self._value(node.condition), self.statement(node.body))
+            case None:
+                return None
+        raise TypeError(f"a lowered kernel has a {type(node).__name__}")
+
+    def _loop(self, loop: tir.For) -> tir.For:
+        variable, start, extent = loop.loop_var, self._value(loop.min), self._value(loop.extent)
+        if variable.dtype == _NARROW:
+            start, extent = _cast(start, _WIDE), _cast(extent, _WIDE)
+            variable = self._widened(variable, tvm.ir.Range.from_min_extent(start, extent))
+        body = self.statement(loop.body)
+        return tir.For(
+            *(variable, start, extent, loop.kind, body, loop.thread_binding, loop.annotations)
+        )
+
+    def _named(self, variable: tir.Var, value: tir.PrimExpr) -> tuple[tir.Var, tir.PrimExpr]:
+        """What stands for a variable and for the value that it gets."""
+        if value.dtype != _NARROW:
+            return variable, self._same_type(value)
+        new_value = self._value(value)
+        if new_value.dtype == _WIDE:
+            variable = self._widened(variable, new_value)
+        return variable, new_value
+
+    def _widened(self, variable: tir.Var, limits: tvm.ir.Range | tir.PrimExpr) -> tir.Var:
+        # A new one each time: loops that TVM has split share their variable.
+        wide = tir.Var(variable.name, _WIDE)
+        self._analyzer.bind(wide, limits)
+        self._wide[variable] = wide
+        return wide
+
+    def _same_type(self, node: tir.PrimExpr) -> tir.PrimExpr:
+        """What stands for an expression, of the type that it has."""
+        return _cast(self._value(node), node.dtype)
+
+    def _exact(self, node: tir.PrimExpr) -> tir.PrimExpr:
+        """What stands for an expression: of int64 only if it fits into int32 for certain."""
+        value = self._value(node)
+        if node.dtype != _NARROW or value.dtype == _NARROW:
+            return value
+        bound = self._analyzer.const_int_bound(value)
+        fits = _LIMITS[0] <= bound.min_value and bound.max_value <= _LIMITS[1]
+        return value if fits else _cast(value, _NARROW)
+
+    def _value(self, node: Any) -> Any:
+        """What stands for an expression: of int64 if it is an int32 made from a loop variable.
+
+        Of a deep expression, the stack holds one or two frames for each level.
+        """
+        match node:
+            case tir.Var():
+                return self._wide.get(node, node)
+            case _ if isinstance(node, _CONSTANTS):
+                return node
+            case _ if isinstance(node, _SUMS):
+                a, b = self._value(node.a), self._value(node.b)
+                return type(node)(*_alike(a, b, node.dtype))
+            case _ if isinstance(node, _OTHERS):
+                a, b = self._exact(node.a), self._exact(node.b)
+                return type(node)(*_alike(a, b, node.a.dtype))
+            case tir.BufferLoad():
+                return tir.BufferLoad(node.buffer, list(map(self._value, node.indices)))
+            case tir.Ramp():
+                base, stride = self._value(node.base), self._value(node.stride)
+                return tir.Ramp(*_alike(base, stride, node.base.dtype), node.lanes)
+            case tir.Broadcast():
+                return tir.Broadcast(_cast(self._value(node.value), node.value.dtype), node.lanes)
+            case tir.Cast():
+                value = self._exact(node.value)
+                if value.dtype == node.dtype:
+                    return value
+                return tir.Cast(node.dtype, _cast(value, node.value.dtype))
+            case tir.Select():
+                sides = self._value(node.true_value), self._value(node.false_value)
+                return tir.Select(self._value(node.condition), *_alike(*sides, node.dtype))
+            case tir.Call():
+                return tir.Call(node.dtype, node.op, list(map(self._same_type, node.args)))
+            case tir.Let():
+                variable, value = self._named(node.var, node.value)
+                return tir.Let(variable, value, self._value(node.body))
+            case tir.And() | tir.Or():
+                return type(node)(self._value(node.a), self._value(node.b))
+            case tir.Not():
+                return tir.Not(self._value(node.a))
+            case tir.Shuffle():
+                vectors = list(map(self._same_type, node.vectors))
+                return tir.Shuffle(vectors, list(map(self._same_type, node.indices)))
+        raise TypeError(f"a lowered kernel has a {type(node).__name__}")
+
+
+def _alike(a: tir.PrimExpr, b: tir.PrimExpr, dtype: str) -> tuple[tir.PrimExpr, tir.PrimExpr]:
+    """Return two operands, which were of one type, of one type again."""
+    is_wide = dtype == _NARROW and _WIDE in (a.dtype, b.dtype)
+    new_type = _WIDE if is_wide else dtype
+    return _cast(a, new_type), _cast(b, new_type)
+
+
+def _cast(value: tir.PrimExpr, dtype: str) -> tir.PrimExpr:
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, tir.IntImm):
+        return tir.IntImm(dtype, value.value)
+    if isinstance(value, tir.Ramp):  # of vectors there is no cast that stays a ramp
+        return tir.Ramp(*(_cast(each, _NARROW) for each in (value.base, value.stride)), value.lanes)
+    return tir.Cast(dtype, value)
