@@ -17,6 +17,9 @@ pytestmark = pytest.mark.relay
 TASK_OF = (0, None, 1, 0)
 """Instructions of two tasks; the second one does not count."""
 
+ROUND_NS = 3 * 10**9
+"""Of three runs, unless they take longer or shorter to warm up."""
+
 
 def program(rounds: list[list[list[int]]], warm_ns: int = 10**9) -> PlanProgram:
     """A program whose rounds have these times, [num_runs][num_instructions] each."""
@@ -37,31 +40,39 @@ def runs(*times: int) -> list[list[int]]:
 
 
 def test_the_second_shortest_round_is_kept_whole() -> None:
-    rounds = Rounds(program([runs(9, 1, 9, 9), runs(5, 1, 1, 1), runs(1, 1, 7, 1)]), 1)
+    rounds = Rounds(program([runs(9, 1, 9, 9), runs(5, 1, 1, 1), runs(1, 1, 7, 1)]), ROUND_NS)
     sample_in_turns([rounds], 3)
     assert rounds.task_times() == [6, 9, 0]
 
 
 def test_a_single_round_counts() -> None:
-    rounds = Rounds(program([runs(5, 1, 1, 1)]), 1)
+    rounds = Rounds(program([runs(5, 1, 1, 1)]), ROUND_NS)
     rounds.sample()
     assert rounds.task_times() == [10, 3, 0]
 
 
+def test_of_rounds_of_one_run_the_shortest_count_together() -> None:
+    rounds = Rounds(program([[[ns, 1, 10 - ns, ns]] for ns in (9, 3, 2, 4)]), ROUND_NS // 3)
+    sample_in_turns([rounds], 4)
+    assert (rounds.num_runs, rounds.num_samples) == (1, 3)
+    assert rounds.task_times() == [6, 7, 0]
+    assert not rounds.is_settled
+
+
 def test_what_does_not_count_makes_no_round_long() -> None:
-    rounds = Rounds(program([runs(1, 900, 1, 1), runs(2, 1, 2, 2), runs(3, 1, 3, 3)]), 1)
+    rounds = Rounds(program([runs(1, 900, 1, 1), runs(2, 1, 2, 2), runs(3, 1, 3, 3)]), ROUND_NS)
     sample_in_turns([rounds], 3)
     assert rounds.task_times() == [8, 4, 0]
 
 
 def test_quartiles_are_those_of_each_instruction() -> None:
     times = [[position * 10 + column for column in range(4)] for position in range(5)]
-    rounds = Rounds(program([times]), 1)
+    rounds = Rounds(program([times]), ROUND_NS)
     rounds.sample()
     np.testing.assert_array_equal(rounds.quartiles(), [times[1], times[2], times[3]])
 
 
-@pytest.mark.parametrize(("warm_ns", "num_runs"), [(10**9, 3), (10**7, 20), (0, 100)])
+@pytest.mark.parametrize(("warm_ns", "num_runs"), [(10**9, 1), (10**7, 20), (0, 100)])
 def test_runs_fill_the_round_within_limits(warm_ns: int, num_runs: int) -> None:
     assert Rounds(program([], warm_ns), 200_000_000).num_runs == num_runs
 
@@ -73,7 +84,7 @@ def test_rounds_of_several_programs_alternate() -> None:
         loaded.executor.profile_runs = lambda _, name=name: (
             order.append(name) or np.zeros((1, len(TASK_OF)))
         )
-    sample_in_turns([Rounds(loaded, 1) for loaded in several], 2)
+    sample_in_turns([Rounds(loaded, ROUND_NS) for loaded in several], 2)
     assert "".join(order) == "abab"
 
 
@@ -102,7 +113,7 @@ def test_rounds_go_on_until_others_rest_and_two_agree(
 ) -> None:
     clocks(monkeypatch, others_cores)
     counts: list[tuple[int, int]] = []
-    rounds = Rounds(program([runs(ns, 1, ns, ns) for ns in lengths]), 1)
+    rounds = Rounds(program([runs(ns, 1, ns, ns) for ns in lengths]), ROUND_NS)
     cores = sample_until_settled([rounds], 2, 4, lambda *count: counts.append(count))
     assert cores == pytest.approx(least_cores)
     assert len(rounds._found) == len(lengths)
@@ -115,19 +126,19 @@ def test_fastest_runs_count_beside_programs_that_never_rest(
     # Of one kernel more than half of the runs wait for a core, and in other runs than of the next.
     lost = [[10, 1, 90, 90], [90, 1, 20, 20], [12, 1, 90, 22], [90, 1, 24, 90]]
     clocks(monkeypatch, [0.9] * 6)
-    rounds = Rounds(program([lost] * 6), 1)
+    rounds = Rounds(program([lost] * 6), ROUND_NS)
     sample_until_settled([rounds], 2, 6)
     assert rounds.task_times() == [30, 20, 0]
     clocks(monkeypatch, [0.9, 0.9, 0.0, 0.0])
-    rested = Rounds(program([lost] * 4), 1)
+    rested = Rounds(program([lost] * 4), ROUND_NS)
     sample_until_settled([rested], 2)
     assert rested.task_times() == [107, 57, 0]
 
 
 def test_all_programs_must_settle(monkeypatch: pytest.MonkeyPatch) -> None:
     clocks(monkeypatch, [0.0] * 4)
-    steady = Rounds(program([runs(10, 1, 10, 10)] * 4), 1)
-    drifting = Rounds(program([runs(ns, 1, ns, ns) for ns in (30, 20, 10, 10)]), 1)
+    steady = Rounds(program([runs(10, 1, 10, 10)] * 4), ROUND_NS)
+    drifting = Rounds(program([runs(ns, 1, ns, ns) for ns in (30, 20, 10, 10)]), ROUND_NS)
     sample_until_settled([steady, drifting], 2)
     assert len(steady._found) == len(drifting._found) == 4
     assert drifting.task_times() == [24, 12, 0]
@@ -136,12 +147,12 @@ def test_all_programs_must_settle(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("most", [1, 2])
 def test_a_budget_allows_the_least_rounds(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     clocks(monkeypatch, [2.0] * 2)
-    rounds = Rounds(program([runs(10, 1, 10, 10)] * 2), 1)
+    rounds = Rounds(program([runs(10, 1, 10, 10)] * 2), ROUND_NS)
     assert sample_until_settled([rounds], 2, most) == 2.0
 
 
 def test_what_takes_long_has_the_least_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     clocks(monkeypatch, [2.0] * 2)
     monkeypatch.setattr(rounds_module, "PATIENCE_S", 0.0)
-    rounds = Rounds(program([runs(10, 1, 10, 10)] * 2), 1)
+    rounds = Rounds(program([runs(10, 1, 10, 10)] * 2), ROUND_NS)
     assert sample_until_settled([rounds], 2) == 2.0

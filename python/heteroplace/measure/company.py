@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from heteroplace.native.execute import Executor as NativeExecutor
 
-_RUNS = 4
-"""Between two looks at whether they are still needed."""
+_LOOK_S = 0.01
+"""How long they run, or a run if it takes longer, between two looks at whether they are needed."""
 
 
 class Company:
@@ -27,9 +28,13 @@ class Company:
             self._started.acquire()
 
     def _run(self, executor: NativeExecutor) -> None:
+        num_runs = 1
         self._started.release()
         while not self._is_over.is_set():
-            executor.benchmark(_RUNS)
+            begin = time.perf_counter()
+            executor.benchmark(num_runs)
+            if time.perf_counter() - begin < _LOOK_S / 2:
+                num_runs *= 2
 
     def __exit__(self, *_: object) -> None:
         self._is_over.set()

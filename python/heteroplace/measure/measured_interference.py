@@ -36,7 +36,7 @@ from heteroplace.measure.devices_under_test import (
 )
 from heteroplace.measure.kernels.kernel_identity import describe_kernels, network_digest, place_text
 from heteroplace.measure.plan_program import PlanProgram, load_programs, serial_plan
-from heteroplace.measure.rounds import MIN_RUNS, fastest_runs
+from heteroplace.measure.rounds import fastest_runs
 from heteroplace.measure.transfers.link_programs import contention, load_program
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -49,7 +49,8 @@ from heteroplace.stats import line_fit
 
 _NUM_ROUNDS = 7
 _ROUND_NS = 100_000_000
-_MAX_RUNS = 60
+_MIN_RUNS, _MAX_RUNS = 2, 60
+"""Of a round: one run alone has no scatter."""
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
 _MIN_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""
@@ -282,7 +283,7 @@ class _Measuring:
         )
         self._fetched = fetched_bytes(graph, cluster, programs[-1].plan) * is_alike
         self._is_routed = bool(graph.routers)
-        self._num_runs = self._own.count_runs(_ROUND_NS, MIN_RUNS, _MAX_RUNS)
+        self._num_runs = self._own.count_runs(_ROUND_NS, _MIN_RUNS, _MAX_RUNS)
 
     def measure(self, on_round: Count) -> _Found:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""

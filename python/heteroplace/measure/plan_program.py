@@ -23,6 +23,8 @@ from heteroplace.native.execute import Executor
 from heteroplace.run.tvm_library import library_if_needed
 
 _WARM_RUNS = 3
+_LONG_NS = 50_000_000
+"""One run of this length warms up."""
 
 
 class PlanProgram:
@@ -64,7 +66,9 @@ class PlanProgram:
 
     def count_runs(self, round_ns: int, min_runs: int, max_runs: int) -> int:
         """Warm up; return the number of runs that take about `round_ns`, within the limits."""
-        run_ns = max(1, int(min(self.executor.benchmark(_WARM_RUNS))))
+        run_ns = int(self.executor.benchmark(1)[0])
+        if run_ns < _LONG_NS:
+            run_ns = max(1, int(min(self.executor.benchmark(_WARM_RUNS - 1))))
         return min(max_runs, max(min_runs, round_ns // run_ns))
 
     def task_runs(self, num_runs: int) -> np.ndarray:

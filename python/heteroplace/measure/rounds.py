@@ -13,9 +13,7 @@ from heteroplace.measure.plan_program import PlanProgram
 from heteroplace.stage_log import Count
 
 ROUND_NS = 100_000_000
-"""The usual length of a round."""
-MIN_RUNS = 3
-"""Of a round, however long they are: the median leaves a disturbed one out."""
+"""The usual length of a round; one run is a round if it takes as long."""
 LEAST_ROUNDS, MOST_ROUNDS = 4, 24
 """Of each program. More than the least only as long as others do not rest, or times differ."""
 PATIENCE_S = 4.0
@@ -23,7 +21,8 @@ PATIENCE_S = 4.0
 SETTLED_RATIO = 1.03
 """Rounds that differ by less saw the device in one state."""
 
-_MAX_RUNS = 100
+_MIN_COUNTED, _MAX_RUNS = 3, 100
+"""Runs that count, so that the median leaves a disturbed one out, and runs of a round."""
 _QUARTILES = (25, 50, 75)
 
 
@@ -33,17 +32,22 @@ class Rounds:
     Parameters
     ----------
     round_ns
-        Aim for the length of a round, of at least 3 runs and at most 100.
+        Aim for the length of a round, of at least one run and at most 100.
     """
 
     def __init__(self, program: PlanProgram, round_ns: int) -> None:
         self.program = program
-        self.num_runs = program.count_runs(round_ns, MIN_RUNS, _MAX_RUNS)
+        self.num_runs = program.count_runs(round_ns, 1, _MAX_RUNS)
         """Of each round."""
         self.is_disturbed = False
         """Whether other programs used cores in all rounds."""
         self._found: list[np.ndarray] = []
         self._runs: list[np.ndarray] = []
+
+    @property
+    def num_samples(self) -> int:
+        """How many runs `quartiles` are of, where other programs rested."""
+        return self.num_runs * -(-_MIN_COUNTED // self.num_runs)
 
     def sample(self) -> None:
         """Measure a round of runs."""
@@ -58,14 +62,15 @@ class Rounds:
     @property
     def is_settled(self) -> bool:
         """Whether the round that counts is hardly longer than the shortest."""
-        shortest, counted = self._ranked()[0], self._counted()
+        shortest, counted = self._found[self._ranked()[0]], self._counted()
         return self._length(counted) <= SETTLED_RATIO * self._length(shortest)
 
     def quartiles(self) -> np.ndarray:
         """Return the quartiles of the second shortest round in ns, [3, num_instructions].
 
         Other programs only ever lengthen a run, so long rounds say more about them than about the
-        device; one round is kept whole, as times of different rounds do not add up. Where others
+        device; one round is kept whole, as times of different rounds do not add up. Rounds of one
+        or two runs say too little each: of them the shortest ones count together. Where others
         never rested, they are those of each instruction's fastest runs in all rounds.
         """
         if not self.is_disturbed:
@@ -81,11 +86,17 @@ class Rounds:
         return times
 
     def _counted(self) -> np.ndarray:
-        ranked = self._ranked()
-        return ranked[min(1, len(ranked) - 1)]
+        order = self._ranked()
+        if self.num_runs >= _MIN_COUNTED:
+            return self._found[order[min(1, len(order) - 1)]]
+        together = order[: self.num_samples // self.num_runs]
+        runs = np.concatenate([self._runs[index] for index in together])
+        quartiles: np.ndarray = np.percentile(runs, _QUARTILES, axis=0)
+        return quartiles
 
-    def _ranked(self) -> list[np.ndarray]:
-        return sorted(self._found, key=self._length)
+    def _ranked(self) -> list[int]:
+        """Rounds, the shortest first."""
+        return sorted(range(len(self._found)), key=lambda index: self._length(self._found[index]))
 
     def _length(self, stamps: np.ndarray) -> float:
         is_of_task = [task is not None for task in self.program.task_of]

@@ -48,7 +48,7 @@ def site_times(rounds: Rounds, calls: KernelCalls, graph: TaskGraph) -> dict[int
             round(median[index]),
             round((high[index] - low[index]) / 2),
             cpu_ns[site],
-            rounds.num_runs,
+            rounds.num_samples,
         )
         for index, site in enumerate(site_of)
         if site is not None and program.task_of[index] is not None
