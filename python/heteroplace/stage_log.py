@@ -49,6 +49,8 @@ class StageTime:
     """One sentence: what the stage does."""
     wall_s: float | None
     """None: the network does not need the stage."""
+    cpu_s: float | None
+    """Of this process and of those that it started and that have ended; None as of `wall_s`."""
 
 
 class Display(Protocol):
@@ -88,13 +90,14 @@ class StageLog:
     @contextmanager
     def timed(self, name: str, purpose: str) -> Iterator[None]:
         """Note how long a stage of the pipeline takes, without a report."""
-        begin = time.perf_counter()
+        wall, cpu = time.perf_counter(), _cpu_s()
         yield
-        self.times.append(StageTime(name, purpose, time.perf_counter() - begin))
+        wall_s, cpu_s = time.perf_counter() - wall, _cpu_s() - cpu
+        self.times.append(StageTime(name, purpose, wall_s, cpu_s))
 
     def skip(self, name: str, purpose: str) -> None:
         """Note a stage that the network does not need."""
-        self.times.append(StageTime(name, purpose, None))
+        self.times.append(StageTime(name, purpose, None, None))
 
     @contextmanager
     def stage(
@@ -139,12 +142,14 @@ class StageLog:
 
 def stage_table(times: Sequence[StageTime]) -> str:
     """Return the stages of the pipeline in order, with their times; "-": not needed."""
-    rows = [
-        [time.name, "-" if time.wall_s is None else f"{time.wall_s:.3f} s", time.purpose]
-        for time in times
-    ]
-    table: str = load_entry(_FORMAT_TABLE)(["stage", "time", "what it does"], rows, "<><")
+    rows = [[time.name, *map(_seconds, (time.wall_s, time.cpu_s)), time.purpose] for time in times]
+    heads = ["stage", "time", "CPU", "what it does"]
+    table: str = load_entry(_FORMAT_TABLE)(heads, rows, "<>><")
     return table
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f} s"
 
 
 def _cpu_s() -> float:

@@ -97,21 +97,27 @@ def test_the_attached_solution_is_the_one_in_the_module() -> None:
 
 
 @pytest.mark.costly(4)
-def test_compile_prints_the_stages_with_their_times(
+def test_compile_and_run_print_the_stages_with_their_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HETEROPLACE_MODELS", str(tmp_path / "models"))
     value = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", value[:1], value[1:])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "m.onnx")
-    command = ["compile", "m.onnx", "--costs", "estimate", "--verify", "off", "--stages"]
-    expected = [stage.name for stage in ALL_PLACE_STAGES] + ["annotate"]
-    expected += [stage.name for stage in ALL_BUILD_STAGES]
+    options = ["m.onnx", "--costs", "estimate", "--verify", "off", "--stages"]
+    expected = ["start", "import", *(stage.name for stage in ALL_PLACE_STAGES), "annotate"]
+    expected += [*(stage.name for stage in ALL_BUILD_STAGES), "write"]
+    ran = ["load", "run"]
+    for command, names in (("compile", expected), ("run", [*expected, *ran]), ("run", ran)):
+        with tvm.transform.PassContext():
+            assert main([command, *options]) == 0
+        table = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+        assert table[0].split()[:3] == ["stage", "time", "CPU"]
+        assert [line.split()[0] for line in table[1:]] == names
     with tvm.transform.PassContext():
-        assert main(command) == 0
-        table = capsys.readouterr().out.partition("\n\n")[0].splitlines()[1:]
-        assert [line.split()[0] for line in table] == expected
-        assert main([*command, "--json"]) == 0
+        assert main(["run", *options, "--rebuild", "--json"]) == 0
     stages = json.loads(capsys.readouterr().out)["stages"]
-    assert [stage["name"] for stage in stages] == expected
+    assert [stage["name"] for stage in stages] == [*expected, *ran]
+    assert all((stage["wall_s"] is None) == (stage["cpu_s"] is None) for stage in stages)
     assert all(stage["wall_s"] is None or stage["wall_s"] >= 0 for stage in stages)

@@ -23,6 +23,7 @@ from heteroplace.native.compiled_file import read_manifest
 from heteroplace.registry import load_plugin, load_plugins
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.problem import OBJECTIVES
+from heteroplace.stage_log import StageLog
 
 Result = TypeVar("Result")
 
@@ -94,7 +95,7 @@ def with_program(
     shapes, values, _ = inputs_of_model(Path(path), arguments)
     sizes = InputSizes(shapes, values=values, command="compile")
     _, result = run_cached(
-        Path(path), sizes, {}, settings, lambda program: use(str(program.path), rest)
+        Path(path), sizes, {}, settings, lambda program: use(str(program.path), rest), StageLog()
     )
     return result
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import heteroplace
 from heteroplace.cli.models.model_arrays import Arrays, make_inputs
 from heteroplace.cli.models.peer_comparison import Compare, PeerTime, ProgramRun
-from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.manifest import Manifest
+from heteroplace.errors import FrontendError, HeteroPlaceError
+from heteroplace.files.manifest import Manifest, is_library
+from heteroplace.files.no_file import why_no_file
 from heteroplace.machine.usage import Usage
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
+from heteroplace.stage_log import StageLog
 
 if TYPE_CHECKING:
     from heteroplace.run.executor import Executor
@@ -79,6 +81,19 @@ class Ran:
     """Whole sentences: which entry of the file ran, where calls choose it."""
 
 
+def is_compiled(path: Path) -> bool:
+    """Tell a compiled file from a model.
+
+    Raises
+    ------
+    FrontendError
+        There is no such file.
+    """
+    if not path.is_file():
+        raise FrontendError(f"{path}: {why_no_file(path)}; give an ONNX model or a compiled file")
+    return is_library(path)
+
+
 def run_file(
     path: Path,
     read_inputs: Callable[[], Arrays],
@@ -89,6 +104,7 @@ def run_file(
     compare: Compare | None = None,
     *,
     is_timed: bool = False,
+    log: StageLog | None = None,
 ) -> Ran | None:
     """Load a compiled file, run it and measure it.
 
@@ -108,6 +124,8 @@ def run_file(
         Compares it with other programs; None: nothing is compared.
     is_timed
         Also run it with clocks on each step, where all its devices are of one host.
+    log
+        Notes how long it takes to load, and to run.
 
     Returns
     -------
@@ -120,19 +138,22 @@ def run_file(
     ArtifactError, MissingDeviceError
         The file cannot be loaded here.
     """
-    program = heteroplace.load(path, trusted_keys=trusted_keys)
+    log = log or StageLog()
+    with log.timed("load", "Load the compiled file."):
+        program = heteroplace.load(path, trusted_keys=trusted_keys)
     manifest = program.manifest
     is_timed = is_timed and len(manifest.solution.cluster.hosts) == 1
     if not program.is_feeding:
         program.serve()
         return None
     try:
-        given = read_inputs()
-        if manifest.lengths is None:
-            return _ran(program, manifest, given, legal, seed, num_runs, compare, is_timed)
-        sized, manifest, note = _sized(program, manifest, given)
-        ran = _ran(sized, manifest, given, legal, seed, num_runs, compare, is_timed)
-        return replace(ran, notes=(note,))
+        with log.timed("run", "Run it, and measure runs."):
+            given = read_inputs()
+            if manifest.lengths is None:
+                return _ran(program, manifest, given, legal, seed, num_runs, compare, is_timed)
+            sized, manifest, note = _sized(program, manifest, given)
+            ran = _ran(sized, manifest, given, legal, seed, num_runs, compare, is_timed)
+            return replace(ran, notes=(note,))
     except HeteroPlaceError as err:
         program.fail(str(err))  # else the ranks that serve it would end well
         raise

@@ -14,7 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from heteroplace.cli.models.cached_model import Program, chosen_cluster, compile_onnx, run_cached
+from heteroplace.cli.models.cached_model import (
+    WRITING,
+    Program,
+    chosen_cluster,
+    compile_onnx,
+    run_cached,
+)
 from heteroplace.cli.models.entry_sizes import (
     add_entries,
     chosen_entries,
@@ -46,7 +52,7 @@ from heteroplace.cli.models.peer_comparison import (
     peer_names,
 )
 from heteroplace.cli.place import KEPT, RENAMED
-from heteroplace.cli.run_file import Ran, load_run, run_file
+from heteroplace.cli.run_file import Ran, is_compiled, load_run, run_file
 from heteroplace.cli.run_report import write_run_report
 from heteroplace.cli.run_result import result_json, result_text
 from heteroplace.cli.shared import (
@@ -54,17 +60,18 @@ from heteroplace.cli.shared import (
     add_command,
     add_json,
     add_output_file,
+    add_stages,
     add_written,
     check_writable,
     given_flags,
     progress_of,
     show,
+    stages_json,
+    stages_text,
     written_text,
 )
 from heteroplace.command_parser import START
-from heteroplace.errors import FrontendError, HeteroPlaceError
-from heteroplace.files.manifest import is_library
-from heteroplace.files.no_file import why_no_file
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.tokenizer_file import read_tokenizer
 from heteroplace.model.units import format_bytes
 from heteroplace.options import (
@@ -77,7 +84,7 @@ from heteroplace.options import (
 )
 from heteroplace.place_options import OPTION_CLASSES, read_options
 from heteroplace.run.array_files import write_arrays
-from heteroplace.stage_log import StageLog, stage_table
+from heteroplace.stage_log import StageLog
 
 _SUMMARY_ROWS = 10
 _COMMON = (
@@ -127,6 +134,7 @@ def _add_run(commands: Parsers) -> None:
         help=f"measure other programs in turns with ours, on the same cores: {', '.join(names)}; "
         f"{SINGLE} is our plan for the best single device",
     )
+    add_stages(parser)
     parser.add_argument(
         "--rebuild", action="store_true", help="compile again, with nothing from the cache"
     )
@@ -163,9 +171,7 @@ def _add_compile(commands: Parsers) -> None:
         metavar="tokenizer.json",
         help="the tokenizer of the model, which `heteroplace generate` then finds in the file",
     )
-    parser.add_argument(
-        "--stages", action="store_true", help="print the pipeline's stages in order, with times"
-    )
+    add_stages(parser)
     add_entries(parser)
     _add_build_options(parser, "to measure kernels with")
 
@@ -231,17 +237,18 @@ def run(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     check_writable(arguments.output)
     check_writable(arguments.report)
-    options = given_options(arguments)
-    if _is_library(model):
+    options, log = given_options(arguments), StageLog()
+    if is_compiled(model):
         _check_run_only(model, options, arguments)
         program = Program(model, f"{model}: a compiled file")
         read = partial(input_arrays, arguments)  # of several hosts one has the arrays
-        ran = _run_program(program, read, arguments)
+        ran = _run_program(program, read, arguments, log)
     else:
         _check_unsigned(model, arguments)
         given = input_arrays(arguments)  # before anything slow
         sizes = input_sizes(model, given, arguments)
-        program, ran = _run_compared(model, sizes, left_inputs(given, sizes), options, arguments)
+        inputs = left_inputs(given, sizes)
+        program, ran = _run_compared(model, sizes, inputs, options, arguments, log)
     if ran is None:  # the rank that feeds the model tells all
         return
     if arguments.output:
@@ -249,10 +256,11 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.report:
         write_run_report(ran, arguments.report, arguments.model)
     written = written_text(outputs=arguments.output, report=arguments.report)
+    text = partial(result_text, program, ran, arguments.batch)
     show(
         arguments,
-        lambda: result_json(program, ran, arguments.batch),
-        lambda: f"{result_text(program, ran, arguments.batch)}{written}",
+        lambda: {**result_json(program, ran, arguments.batch), **stages_json(arguments, log)},
+        lambda: f"{stages_text(arguments, log)}{text()}{written}",
     )
 
 
@@ -262,6 +270,7 @@ def _run_compared(
     inputs: Arrays,
     options: dict[str, Any],
     arguments: argparse.Namespace,
+    own_log: StageLog,
 ) -> tuple[Program, Ran | None]:
     """Run a model, beside the programs of --compare; the best single device is compiled first."""
     names = arguments.compare
@@ -274,9 +283,10 @@ def _run_compared(
                 return compare_with_peers(names, model, ours, single, sizes.values, log.count)
 
         def run(program: Program) -> Ran | None:
-            return _run_program(program, lambda: inputs, arguments, compare if names else None)
+            compared = compare if names else None
+            return _run_program(program, lambda: inputs, arguments, own_log, compared)
 
-        return run_cached(model, sizes, options, arguments, run)
+        return run_cached(model, sizes, options, arguments, run, own_log)
 
     if SINGLE not in names:
         return run_ours()
@@ -287,6 +297,7 @@ def _run_compared(
         {**options, "solver": SINGLE},
         arguments,
         lambda program: run_ours(load_run(program.path, inputs, program.legal, seed)),
+        StageLog(),
     )
     return result
 
@@ -295,6 +306,7 @@ def _run_program(
     program: Program,
     read_inputs: Callable[[], Arrays],
     arguments: argparse.Namespace,
+    log: StageLog,
     compare: Compare | None = None,
 ) -> Ran | None:
     seed, num_runs, keys = arguments.input_seed, arguments.runs, arguments.trusted_key
@@ -307,6 +319,7 @@ def _run_program(
         keys,
         compare,
         is_timed=arguments.report is not None,
+        log=log,
     )
 
 
@@ -332,12 +345,6 @@ def _check_run_only(model: Path, options: dict[str, Any], arguments: argparse.Na
             f"{model}: is compiled already; {', '.join(sorted(refused))} for compiling would "
             f"change nothing: leave them out, or give the model"
         )
-
-
-def _is_library(path: Path) -> bool:
-    if not path.is_file():
-        raise FrontendError(f"{path}: {why_no_file(path)}; give an ONNX model or a compiled file")
-    return is_library(path)
 
 
 def run_compile(arguments: argparse.Namespace) -> None:
@@ -366,9 +373,9 @@ def run_compile(arguments: argparse.Namespace) -> None:
         executable, _, _ = compile_onnx(model, sizes, cluster, chosen, arguments, log)
     seconds = time.perf_counter() - begin
     executable = executable.with_tokenizer(tokenizer)
-    executable.export_library(output, with_source=arguments.with_source)
+    with log.timed(*WRITING):
+        executable.export_library(output, with_source=arguments.with_source)
     size, command = Path(output).stat().st_size, shlex.join(["heteroplace", "run", output])
-    stages = f"{stage_table(log.times)}\n\n" if arguments.stages else ""
     together = "" if workload is None else f"\n\n{workload}"
     show(
         arguments,
@@ -383,10 +390,11 @@ def run_compile(arguments: argparse.Namespace) -> None:
             "workload": workload and workload_json(workload),
             "lengths": executable.manifest.lengths and asdict(executable.manifest.lengths),
             "verification": executable.verification and asdict(executable.verification),
-            **({"stages": list(map(asdict, log.times))} if arguments.stages else {}),
+            **stages_json(arguments, log),
         },
         lambda: (
-            f"{stages}{executable.summary(_SUMMARY_ROWS)}{together}\n\ncompiled in "
+            f"{stages_text(arguments, log)}{executable.summary(_SUMMARY_ROWS)}{together}"
+            f"\n\ncompiled in "
             f"{seconds:.1f} s: {output} ({format_bytes(size)}); next: {command}"
         ),
     )

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from heteroplace.cli.environment import environment_json
@@ -14,7 +15,7 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.output import check_writable as check_writable
 from heteroplace.files.output import json_text
 from heteroplace.progress import ProgressDisplay
-from heteroplace.stage_log import StageLog
+from heteroplace.stage_log import StageLog, stage_table
 from heteroplace.written_files import WrittenFile
 
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -78,6 +79,23 @@ def add_written(
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON, no text and no tables")
+
+
+def add_stages(parser: argparse.ArgumentParser) -> None:
+    """Add --stages to a command that compiles."""
+    parser.add_argument(
+        "--stages", action="store_true", help="print all stages in order, with their times"
+    )
+
+
+def stages_text(arguments: argparse.Namespace, log: StageLog) -> str:
+    """Return the table of --stages, with an empty line behind it; "" without the option."""
+    return f"{stage_table(log.times)}\n\n" if arguments.stages else ""
+
+
+def stages_json(arguments: argparse.Namespace, log: StageLog) -> dict[str, Any]:
+    """Return what `stages_text` says, for --json."""
+    return {"stages": list(map(asdict, log.times))} if arguments.stages else {}
 
 
 def progress_display(arguments: argparse.Namespace) -> ProgressDisplay:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # it loads TVM
 
 _LOG = logging.getLogger("heteroplace")
 Result = TypeVar("Result")
+WRITING = "write", "Write the compiled file."
+"""The name and the purpose of that stage."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def run_cached(
     options: dict[str, Any],
     arguments: argparse.Namespace,
     run: Callable[[Program], Result],
+    log: StageLog,
 ) -> tuple[Program, Result]:
     """Run the compiled form of a model: that in the cache, or one that is compiled now.
 
@@ -73,6 +76,8 @@ def run_cached(
         Options of placing, as keywords of `HeteroPlace`.
     run
         Runs a compiled file; a cached one that turns out to be damaged is compiled again.
+    log
+        Notes the time of each stage.
 
     Raises
     ------
@@ -91,9 +96,10 @@ def run_cached(
             _LOG.warning("%s; it is compiled again", err)
     with NewEntry() as entry:
         executable, about, digests = compile_onnx(
-            model, sizes, cluster, options, arguments, makes_all=arguments.rebuild
+            model, sizes, cluster, options, arguments, log, makes_all=arguments.rebuild
         )
-        entry.write(executable.export_library)
+        with log.timed(*WRITING):
+            entry.write(executable.export_library)
         if settings_digest(cluster, _cached_options(sizes, options, arguments)) == settings:
             file = entry.keep(settings, digests, about)
         else:  # it is not known which of both the model was compiled with
@@ -146,7 +152,7 @@ def compile_onnx(
     cluster: Cluster,
     options: dict[str, Any],
     arguments: argparse.Namespace,
-    log: StageLog | None = None,
+    log: StageLog,
     *,
     makes_all: bool = False,
 ) -> tuple[Executable, About, Digests]:
@@ -154,9 +160,9 @@ def compile_onnx(
 
     `makes_all`: kernels that were made before are made again.
     """
-    log = log or StageLog()
-    check_model(model)
-    builder = importlib.import_module(BUILDER)
+    with log.timed("start", "Load the compiler and the libraries that read models."):
+        check_model(model)
+        builder = importlib.import_module(BUILDER)
     is_annotated = not arguments.ignore_annotations
     kernels = nullcontext() if makes_all else keeping_kernels()
     with kernels, progress_display(arguments) as log.display:

@@ -70,7 +70,8 @@ def compile_model_entries(
         See `pipeline.workload_stages.compile_workload`.
     """
     digests = model_digests(path)
-    modules = _modules(path, entries, cluster, log, is_annotated)
+    with log.timed("import", "Read the model at each size."):
+        modules = _modules(path, entries, cluster, log, is_annotated)
     executable, solution = compile_workload(modules, cluster, log, listed)
     if model_digests(path) != digests:
         raise FrontendError(

@@ -157,7 +157,8 @@ def place_model(
     sizes, notes = with_free_sizes(path, sizes)
     for note in notes:
         _LOG.warning("%s: %s", path, note)
-    imported = import_file(path, sizes, log)
+    with log.timed("import", "Read the model."):
+        imported = import_file(path, sizes, log)
     if is_annotated:
         options = with_annotations(frontend_of(path), path, imported, cluster, options, log.detail)
     given = {"params": imported.params, "progress": log, **options}
@@ -196,7 +197,8 @@ def compile_model(
     check_costs(cluster, options)
     digests = model_digests(path)
     sizes, notes = with_free_sizes(path, sizes)
-    imported = import_file(path, sizes, log)
+    with log.timed("import", "Read the model."):
+        imported = import_file(path, sizes, log)
     if is_annotated:
         options = with_annotations(frontend_of(path), path, imported, cluster, options, log.detail)
     given = {"params": imported.params, "progress": log, **options}
