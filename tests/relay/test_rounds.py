@@ -151,8 +151,13 @@ def test_a_budget_allows_the_least_rounds(most: int, monkeypatch: pytest.MonkeyP
     assert sample_until_settled([rounds], 2, most) == 2.0
 
 
-def test_what_takes_long_has_the_least_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks(monkeypatch, [2.0] * 2)
-    monkeypatch.setattr(rounds_module, "PATIENCE_S", 0.0)
-    rounds = Rounds(program([runs(10, 1, 10, 10)] * 2), ROUND_NS)
-    assert sample_until_settled([rounds], 2) == 2.0
+@pytest.mark.parametrize(
+    ("others_cores", "patience"), [(2.0, "PATIENCE_S"), (0.0, "QUIET_PATIENCE_S")]
+)
+def test_what_takes_long_has_the_least_rounds(
+    others_cores: float, patience: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks(monkeypatch, [others_cores] * 2)
+    monkeypatch.setattr(rounds_module, patience, 0.0)
+    rounds = Rounds(program([runs(ns, 1, ns, ns) for ns in (10, 20)]), ROUND_NS)
+    assert sample_until_settled([rounds], 2) == others_cores

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import tvm
 from relay_models import cpu_cluster, module, random_costs
-from tvm import relay
+from tvm import relay, tir
 
 import heteroplace as hp
 from heteroplace.tir.wide_indices import wide_indices
@@ -49,6 +51,14 @@ def test_the_text_of_a_kernel() -> None:
     )
     tvm.ir.assert_structural_equal(wide_indices(narrow), wide)
     tvm.ir.assert_structural_equal(wide_indices(wide), wide)
+
+
+def test_a_kernel_that_is_nested_too_deeply_stays_as_it_is() -> None:
+    body = tvm.script.from_source(_NARROW).body
+    for _ in range(sys.getrecursionlimit()):
+        body = tir.IfThenElse(tir.const(True, "bool"), body, None)
+    functions = tvm.IRModule({"main": tir.PrimFunc([], body)})
+    assert wide_indices(functions).same_as(functions)
 
 
 @pytest.mark.parametrize("step", [1, 3, 2**30, -(2**30)])

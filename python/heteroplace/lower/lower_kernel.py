@@ -122,16 +122,19 @@ def config_texts(context: tvm.transform.PassContext) -> list[str]:
 def finished(
     functions: tvm.IRModule, function: relay.Function, target: tvm.target.Target
 ) -> tvm.IRModule:
-    """Return lowered functions with what all kernels of a target have: defined integers, NaNs that
-    stay, maxima from -inf, casts to float16 that are, on a GPU functions without short cuts, and,
-    unless they are TVM's own, the rewrites of kernel providers."""
+    """Return lowered functions with what all kernels of a target have.
+
+    These are defined integers, NaNs that stay and maxima from -inf; on a CPU right casts to float16
+    and wide indices, on a GPU functions without short cuts. Kernels that are not TVM's own get the
+    rewrites of kernel providers too.
+    """
     is_cpu = target.kind.name == "llvm"
     functions = half_by_float32(functions) if is_cpu else exact_math(functions)
     functions = start_folds(functions, function, is_cpu=is_cpu)
-    if has_stock_kernels(target):
-        return define_integers(keep_nan(functions, is_cpu=is_cpu))
-    functions = define_integers(keep_nan(rounded_bytes(functions), is_cpu=is_cpu))
-    for provider in kernel_providers().values():
+    is_stock = has_stock_kernels(target)
+    functions = functions if is_stock else rounded_bytes(functions)
+    functions = define_integers(keep_nan(functions, is_cpu=is_cpu))
+    for provider in () if is_stock else kernel_providers().values():
         functions = provider.finish(functions, function)
     return wide_indices(functions) if is_cpu else functions
 

@@ -16,8 +16,9 @@ ROUND_NS = 100_000_000
 """The usual length of a round; one run is a round if it takes as long."""
 LEAST_ROUNDS, MOST_ROUNDS = 4, 24
 """Of each program. More than the least only as long as others do not rest, or times differ."""
-PATIENCE_S = 4.0
-"""After which no other round begins: what takes so long averages over others by itself."""
+PATIENCE_S, QUIET_PATIENCE_S = 4.0, 2.0
+"""After which no other round begins: what takes so long averages over others by itself. The second
+is for when others rest, and the device itself is now faster, now slower."""
 SETTLED_RATIO = 1.03
 """Rounds that differ by less saw the device in one state."""
 
@@ -142,7 +143,7 @@ def sample_until_settled(
     ----------
     least, most
         Rounds of each program: so many at least, and at most. No round more than `least` begins
-        after PATIENCE_S.
+        after PATIENCE_S, or QUIET_PATIENCE_S if others rested.
     on_round
         Counts the rounds that are done; the total is `least`, and grows with those that follow.
 
@@ -156,7 +157,8 @@ def sample_until_settled(
     if on_round is not None:
         on_round(0, least)
     for done in range(max(least, most)):
-        if done >= least and time.perf_counter() - begin > PATIENCE_S:
+        patience_s = QUIET_PATIENCE_S if least_cores <= QUIET_CORES else PATIENCE_S
+        if done >= least and time.perf_counter() - begin > patience_s:
             break
         sample_in_turns(several, 1)
         if on_round is not None:

@@ -24,13 +24,12 @@ from heteroplace.tir.lowered_functions import with_functions
 
 _NARROW, _WIDE = "int32", "int64"
 _LIMITS = -(2**31), 2**31 - 1
-_SUMS = (tir.Add, tir.Sub, tir.Mul)
-"""Their lower halves depend on those of their operands alone."""
-_OTHERS = (
+_WHOLE_NUMBERS = (
     *(tir.Div, tir.Mod, tir.FloorDiv, tir.FloorMod, tir.Min, tir.Max),
     *(tir.EQ, tir.NE, tir.LT, tir.LE, tir.GT, tir.GE),
 )
-_CONSTANTS = (tir.IntImm, tir.FloatImm, tir.StringImm)
+"""Operations on all bits of their operands. The lower half of a sum, a difference or a product
+depends on the lower halves alone."""
 
 
 def wide_indices(functions: tvm.IRModule) -> tvm.IRModule:
@@ -39,9 +38,17 @@ def wide_indices(functions: tvm.IRModule) -> tvm.IRModule:
     Parameters
     ----------
     functions
-        Lowered functions of one kernel; they are not changed.
+        Lowered functions of one kernel; they are not changed. One that is nested more deeply than
+        Python's stack allows stays as it is.
     """
-    return with_functions(functions, lambda each: each.with_body(_Widener().statement(each.body)))
+    return with_functions(functions, _widened)
+
+
+def _widened(function: tir.PrimFunc) -> tir.PrimFunc:
+    try:
+        return function.with_body(_Widener().statement(function.body))
+    except RecursionError:  # it compiles all the same, only later
+        return function
 
 
 class _Widener:
@@ -100,7 +107,7 @@ class _Widener:
         variable, start, extent = loop.loop_var, self._value(loop.min), self._value(loop.extent)
         if variable.dtype == _NARROW:
             start, extent = _cast(start, _WIDE), _cast(extent, _WIDE)
-            variable = self._widened(variable, tvm.ir.Range.from_min_extent(start, extent))
+            variable = self._wide_variable(variable, tvm.ir.Range.from_min_extent(start, extent))
         body = self.statement(loop.body)
         return tir.For(
             *(variable, start, extent, loop.kind, body, loop.thread_binding, loop.annotations)
@@ -112,10 +119,10 @@ class _Widener:
             return variable, self._same_type(value)
         new_value = self._value(value)
         if new_value.dtype == _WIDE:
-            variable = self._widened(variable, new_value)
+            variable = self._wide_variable(variable, new_value)
         return variable, new_value
 
-    def _widened(self, variable: tir.Var, limits: tvm.ir.Range | tir.PrimExpr) -> tir.Var:
+    def _wide_variable(self, variable: tir.Var, limits: tvm.ir.Range | tir.PrimExpr) -> tir.Var:
         # A new one each time: loops that TVM has split share their variable.
         wide = tir.Var(variable.name, _WIDE)
         self._analyzer.bind(wide, limits)
@@ -136,19 +143,16 @@ class _Widener:
         return value if fits else _cast(value, _NARROW)
 
     def _value(self, node: Any) -> Any:
-        """What stands for an expression: of int64 if it is an int32 made from a loop variable.
-
-        Of a deep expression, the stack holds one or two frames for each level.
-        """
+        """What stands for an expression: of int64 if it is an int32 made from a loop variable."""
         match node:
             case tir.Var():
                 return self._wide.get(node, node)
-            case _ if isinstance(node, _CONSTANTS):
+            case tir.IntImm() | tir.FloatImm() | tir.StringImm():
                 return node
-            case _ if isinstance(node, _SUMS):
+            case tir.Add() | tir.Sub() | tir.Mul():
                 a, b = self._value(node.a), self._value(node.b)
                 return type(node)(*_alike(a, b, node.dtype))
-            case _ if isinstance(node, _OTHERS):
+            case _ if isinstance(node, _WHOLE_NUMBERS):
                 a, b = self._exact(node.a), self._exact(node.b)
                 return type(node)(*_alike(a, b, node.a.dtype))
             case tir.BufferLoad():
