@@ -151,6 +151,18 @@ def test_of_a_routed_network_all_branches_are_beside_each_other() -> None:
     assert (found.slowdown[np.ix_(branches, singles)] != 1).any()
 
 
+@pytest.mark.costly
+def test_runs_that_are_rounds_scatter_around_their_common_median(
+    extraction: Extraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured_interference, "_ROUND_NS", 1)
+    cluster = cpu_cluster()
+    (scatter,) = measured(extraction, replace(cluster, devices=cluster.devices[:1])).scatter
+    assert len(scatter) >= 3
+    assert (scatter != 1).any()
+    np.testing.assert_allclose(np.median(scatter, axis=0), 1)
+
+
 def test_time_for_each_fetched_byte() -> None:
     sizes, times = np.array([0.0, 1.0, 2.0]), np.array([5.0, 2.0, 4.0])
     assert fetch_ns_per_byte(sizes, times) == pytest.approx(2.0)

@@ -49,8 +49,7 @@ from heteroplace.stats import line_fit
 
 _NUM_ROUNDS = 7
 _ROUND_NS = 100_000_000
-_MIN_RUNS, _MAX_RUNS = 2, 60
-"""Of a round: one run alone has no scatter."""
+_MAX_RUNS = 60
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
 _MIN_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""
@@ -283,7 +282,7 @@ class _Measuring:
         )
         self._fetched = fetched_bytes(graph, cluster, programs[-1].plan) * is_alike
         self._is_routed = bool(graph.routers)
-        self._num_runs = self._own.count_runs(_ROUND_NS, _MIN_RUNS, _MAX_RUNS)
+        self._num_runs = self._own.count_runs(_ROUND_NS, 1, _MAX_RUNS)
 
     def measure(self, on_round: Count) -> _Found:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""
@@ -305,7 +304,7 @@ class _Measuring:
             np.median([each.alone_ns for each in counted], axis=0) * self._is_own,
             _median_ratio([each.slowdown for each in counted]),
             _median_ratio([each.copy_slowdown for each in counted]),
-            np.concatenate([each.scatter for each in counted]),
+            _joined_scatter(counted),
             max(0.0, float(np.median([each.fetch_ns_per_byte for each in counted]))),
             int(np.median([each.core_to_core_ns for each in counted])),
         )
@@ -355,6 +354,20 @@ def _are_settled(quiet: list[_Found]) -> bool:
     """Whether enough rounds say the same of how long the network takes beside others."""
     beside_ns = [float((each.alone_ns * each.slowdown).sum()) for each in quiet]
     return len(quiet) >= _MIN_ROUNDS and max(beside_ns) <= _SETTLED_RATIO * min(beside_ns)
+
+
+def _joined_scatter(rounds: list[_Found]) -> FloatArray:
+    """The scatter of all runs of some rounds, [num_runs, num_tasks].
+
+    That of a round is around its own median. One run alone has none, so the runs of such rounds are
+    taken together.
+    """
+    scatter = np.concatenate([each.scatter for each in rounds])
+    if len(scatter) > len(rounds):
+        return scatter
+    times = np.array([each.alone_ns for each in rounds])
+    joined: FloatArray = times / np.median(times, axis=0)
+    return joined
 
 
 def _median_ratio(rounds: list[FloatArray]) -> FloatArray:
