@@ -113,7 +113,9 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
     assert done == ["prepare", "compile", "cost", "solve"]
     assert lines[1].startswith(f"prepare: tasks {len(executor.solution.graph.tasks)}; ")
     solution = executor.solution
-    assert solution.bound_ns <= solution.predicted_ns <= solution.best_single[1]
+    assert solution.bound_ns <= solution.predicted_ns
+    # By costs alone another device may be faster: how long runs last is measured a second time.
+    assert solution.expected_ns <= min(ns for _, ns in solution.predicted_singles)
 
 
 def test_a_task_is_pinned_by_name_or_op() -> None:

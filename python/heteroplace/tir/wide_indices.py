@@ -6,7 +6,7 @@
 
 Addresses have 64 bits, so LLVM extends indices of int32. Where it cannot prove that their sums do
 not overflow, it keeps both widths, and its loop strength reduction looks for ways from one to the
-other: nine tenths of the time that a large convolution takes to compile.
+other. In a large convolution that takes longer than all other passes together.
 
 Vectors of integers stay as they are: twice as many fit into a register. A number that may not fit
 into int32 wraps as before wherever more than its lower half counts: in divisions, comparisons and
