@@ -7,22 +7,24 @@ import sys
 import numpy as np
 import pytest
 import tvm
-from relay_models import cpu_cluster, module, random_costs
-from tvm import relay, tir
+from tvm import tir
 
-import heteroplace as hp
 from heteroplace.tir.wide_indices import wide_indices
 
 pytestmark = pytest.mark.relay
 
 
-_PARAMETERS = 'x: T.Buffer(64, "float32"), k: T.Buffer(8, "int32"), y: T.Buffer(64, "float32")'
+_PARAMETERS = """
+x: T.Buffer(64, "float32"), k: T.Buffer(8, "int32"),
+y: T.Buffer(64, "float32"), z: T.Buffer(64, "int64")
+"""
 _NARROW = f"""
 @T.prim_func
 def main({_PARAMETERS}) -> None:
     for i in range(8):
         c: T.int32 = i * 8
         y[c : c + 8] = x[c : c + 8] + T.Cast("float32x8", T.Ramp(i, 1, 8))
+        z[c : c + 8] = T.Cast("int64x8", T.Ramp(i * 1000000000, 1, 8))
         y[k[i]] = T.if_then_else(i >= 3, T.Cast("float32", i), T.Cast("float32", k[i] + i))
         if T.floordiv(i * 1000000000, 7) > i:
             y[i] = T.Cast("float32", T.min(i, 7))
@@ -35,12 +37,15 @@ def main({_PARAMETERS}) -> None:
         y[c : c + T.int64(8)] = x[c : c + T.int64(8)] + T.Cast(
             "float32x8", T.Ramp(T.Cast("int32", i), 1, 8)
         )
+        z[c : c + T.int64(8)] = T.Cast(
+            "int64x8", T.Ramp(T.Cast("int32", i) * 1000000000, 1, 8)
+        )
         y[k[i]] = T.if_then_else(
             i >= T.int64(3),
             T.Cast("float32", T.Cast("int32", i)),
-            T.Cast("float32", T.Cast("int32", T.Cast("int64", k[i]) + i)),
+            T.Cast("float32", k[i] + T.Cast("int32", i)),
         )
-        if T.Cast("int64", T.floordiv(T.Cast("int32", i * T.int64(1000000000)), 7)) > i:
+        if T.Cast("int64", T.floordiv(T.Cast("int32", i) * 1000000000, 7)) > i:
             y[i] = T.Cast("float32", T.Cast("int32", T.min(i, T.int64(7))))
 """
 
@@ -61,26 +66,36 @@ def test_a_kernel_that_is_nested_too_deeply_stays_as_it_is() -> None:
     assert wide_indices(functions).same_as(functions)
 
 
-@pytest.mark.parametrize("step", [1, 3, 2**30, -(2**30)])
-def test_sums_of_loop_variables_overflow_as_in_numpy(step: int) -> None:
-    data = relay.var("data", relay.TensorType((64,), "int32"))
-    count = relay.cast(relay.arange(relay.const(64), dtype="int32"), "int32")
-    products = relay.multiply(count, relay.const(np.int32(step)))
-    sums = relay.add(products, data)
-    outputs = [
-        relay.floor_divide(sums, relay.const(np.int32(7))),
-        relay.less(sums, relay.const(np.int32(5))),
-        relay.cast(sums, "int64"),
-        relay.cast(products, "float32"),
+@pytest.mark.parametrize("step", [1, -3, 2**24])
+def test_what_is_computed_from_loop_variables(step: int) -> None:
+    function = tvm.script.from_source(f"""
+@T.prim_func
+def main(
+    k: T.Buffer(64, "int32"),
+    quotients: T.Buffer(64, "int32"),
+    small: T.Buffer(64, "bool"),
+    sums: T.Buffer(64, "int64"),
+    floats: T.Buffer(64, "float32"),
+    products: T.Buffer(64, "int64"),
+) -> None:
+    T.func_attr({{"global_symbol": "main", "tir.noalias": T.bool(True)}})
+    for i in range(64):
+        quotients[i] = T.floordiv(k[i] + i * {step}, 7)
+        small[k[63 - i]] = i * {step} < 5
+        sums[i] = T.Cast("int64", k[i] + i * {step})
+        floats[i] = T.Cast("float32", i * {step})
+        products[i] = T.Cast("int64", T.max(i * {step}, 9))
+""")
+    k = np.random.default_rng(0).permutation(64).astype("int32")
+    products = np.arange(64) * step
+    small = np.zeros(64, "bool")
+    small[k[::-1]] = products < 5
+    expected = [
+        *(((k + products) // 7).astype("int32"), small, k + products),
+        *(products.astype("float32"), np.maximum(products, 9)),
     ]
-    executable = hp.build(
-        module([data], relay.Tuple(outputs)), cpu_cluster(), {}, costs=random_costs, solver="heft"
-    )
-    data = np.random.default_rng(0).integers(-(2**31), 2**31, 64).astype("int32")
-    found = hp.Executor(executable).run(data=data)
-    with np.errstate(over="ignore"):
-        wrapped = np.arange(64, dtype="int32") * np.int32(step)
-        total = wrapped + data
-    expected = [total // 7, total < 5, total.astype("int64"), wrapped.astype("float32")]
-    for mine, each in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(mine, each)
+    outputs = [tvm.nd.array(np.zeros_like(each)) for each in expected]
+    kernel = tvm.build(wide_indices(tvm.IRModule({"main": function})), target="llvm")
+    kernel(tvm.nd.array(k), *outputs)
+    for output, each in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(output.numpy(), each)

@@ -8,9 +8,8 @@ Addresses have 64 bits, so LLVM extends indices of int32. Where it cannot prove 
 not overflow, it keeps both widths, and its loop strength reduction looks for ways from one to the
 other. In a large convolution that takes longer than all other passes together.
 
-Vectors of integers stay as they are: twice as many fit into a register. A number that may not fit
-into int32 wraps as before wherever more than its lower half counts: in divisions, comparisons and
-casts to other types.
+Only what fits into int32 for certain gets wider, so no result changes. Vectors of integers stay as
+they are: twice as many fit into a register.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ from heteroplace.tir.lowered_functions import with_functions
 
 _NARROW, _WIDE = "int32", "int64"
 _LIMITS = -(2**31), 2**31 - 1
-_WHOLE_NUMBERS = (
-    *(tir.Div, tir.Mod, tir.FloorDiv, tir.FloorMod, tir.Min, tir.Max),
-    *(tir.EQ, tir.NE, tir.LT, tir.LE, tir.GT, tir.GE),
+_ARITHMETIC = (
+    *(tir.Add, tir.Mul, tir.Sub, tir.Min, tir.Max),
+    *(tir.Div, tir.Mod, tir.FloorDiv, tir.FloorMod),
 )
-"""Operations on all bits of their operands. The lower half of a sum, a difference or a product
-depends on the lower halves alone."""
+_COMPARISONS = (tir.EQ, tir.NE, tir.LT, tir.LE, tir.GT, tir.GE)
 
 
 def wide_indices(functions: tvm.IRModule) -> tvm.IRModule:
@@ -47,7 +45,7 @@ def wide_indices(functions: tvm.IRModule) -> tvm.IRModule:
 def _widened(function: tir.PrimFunc) -> tir.PrimFunc:
     try:
         return function.with_body(_Widener().statement(function.body))
-    except RecursionError:  # it compiles all the same, only later
+    except RecursionError:  # it compiles all the same, only more slowly
         return function
 
 
@@ -79,8 +77,8 @@ class _Widener:
                 return tir.Evaluate(self._same_type(node.value))
             case tir.Allocate():
                 return tir.Allocate(
-                    *(node.buffer_var, node.dtype, node.extents, node.condition),
-                    self.statement(node.body),
+                    *(node.buffer_var, node.dtype, list(map(self._value, node.extents))),
+                    *(self._value(node.condition), self.statement(node.body)),
                     node.annotations,
                 )
             case tir.AttrStmt():
@@ -131,29 +129,30 @@ class _Widener:
 
     def _same_type(self, node: tir.PrimExpr) -> tir.PrimExpr:
         """What stands for an expression, of the type that it has."""
-        return _cast(self._value(node), node.dtype)
+        return _narrow(self._value(node), node.dtype)
 
-    def _exact(self, node: tir.PrimExpr) -> tir.PrimExpr:
-        """What stands for an expression: of int64 only if it fits into int32 for certain."""
-        value = self._value(node)
-        if node.dtype != _NARROW or value.dtype == _NARROW:
-            return value
+    def _fits(self, value: tir.PrimExpr) -> bool:
         bound = self._analyzer.const_int_bound(value)
-        fits = _LIMITS[0] <= bound.min_value and bound.max_value <= _LIMITS[1]
-        return value if fits else _cast(value, _NARROW)
+        return bool(_LIMITS[0] <= bound.min_value and bound.max_value <= _LIMITS[1])
 
     def _value(self, node: Any) -> Any:
-        """What stands for an expression: of int64 if it is an int32 made from a loop variable."""
+        """What stands for an expression.
+
+        It is of int64 if it was an int32 made from loop variables, and fits into one for certain.
+        """
         match node:
             case tir.Var():
                 return self._wide.get(node, node)
             case tir.IntImm() | tir.FloatImm() | tir.StringImm():
                 return node
-            case tir.Add() | tir.Sub() | tir.Mul():
+            case _ if isinstance(node, _ARITHMETIC):
+                a, b, dtype = self._value(node.a), self._value(node.b), node.dtype
+                new = type(node)(*_alike(a, b, dtype))
+                if dtype != _NARROW or new.dtype == _NARROW or self._fits(new):
+                    return new
+                return type(node)(_narrow(a, dtype), _narrow(b, dtype))
+            case _ if isinstance(node, _COMPARISONS):
                 a, b = self._value(node.a), self._value(node.b)
-                return type(node)(*_alike(a, b, node.dtype))
-            case _ if isinstance(node, _WHOLE_NUMBERS):
-                a, b = self._exact(node.a), self._exact(node.b)
                 return type(node)(*_alike(a, b, node.a.dtype))
             case tir.BufferLoad():
                 return tir.BufferLoad(node.buffer, list(map(self._value, node.indices)))
@@ -161,12 +160,12 @@ class _Widener:
                 base, stride = self._value(node.base), self._value(node.stride)
                 return tir.Ramp(*_alike(base, stride, node.base.dtype), node.lanes)
             case tir.Broadcast():
-                return tir.Broadcast(_cast(self._value(node.value), node.value.dtype), node.lanes)
+                return tir.Broadcast(self._same_type(node.value), node.lanes)
             case tir.Cast():
-                value = self._exact(node.value)
-                if value.dtype == node.dtype:
-                    return value
-                return tir.Cast(node.dtype, _cast(value, node.value.dtype))
+                value = self._value(node.value)
+                dtype, old_type = node.dtype, node.value.dtype
+                is_done = dtype == _WIDE and old_type == _NARROW and value.dtype == _WIDE
+                return value if is_done else tir.Cast(dtype, _narrow(value, old_type))
             case tir.Select():
                 sides = self._value(node.true_value), self._value(node.false_value)
                 return tir.Select(self._value(node.condition), *_alike(*sides, node.dtype))
@@ -186,10 +185,15 @@ class _Widener:
 
 
 def _alike(a: tir.PrimExpr, b: tir.PrimExpr, dtype: str) -> tuple[tir.PrimExpr, tir.PrimExpr]:
-    """Return two operands, which were of one type, of one type again."""
-    is_wide = dtype == _NARROW and _WIDE in (a.dtype, b.dtype)
-    new_type = _WIDE if is_wide else dtype
-    return _cast(a, new_type), _cast(b, new_type)
+    """Return what stands for two operands of one type: both of int64 if one is, and they may be."""
+    if dtype == _NARROW and _WIDE in (a.dtype, b.dtype):
+        return _cast(a, _WIDE), _cast(b, _WIDE)
+    return _narrow(a, dtype), _narrow(b, dtype)
+
+
+def _narrow(value: tir.PrimExpr, dtype: str) -> tir.PrimExpr:
+    """Return what stands for an expression of a type, of that type again."""
+    return _cast(value, dtype) if dtype.startswith(_NARROW) else value
 
 
 def _cast(value: tir.PrimExpr, dtype: str) -> tir.PrimExpr:
