@@ -104,7 +104,7 @@ def run_file(
     compare: Compare | None = None,
     *,
     is_timed: bool = False,
-    log: StageLog | None = None,
+    log: StageLog,
 ) -> Ran | None:
     """Load a compiled file, run it and measure it.
 
@@ -138,7 +138,6 @@ def run_file(
     ArtifactError, MissingDeviceError
         The file cannot be loaded here.
     """
-    log = log or StageLog()
     with log.timed("load", "Load the compiled file."):
         program = heteroplace.load(path, trusted_keys=trusted_keys)
     manifest = program.manifest

@@ -19,6 +19,7 @@ from heteroplace.cli.models.cached_model import (
     Program,
     chosen_cluster,
     compile_onnx,
+    load_compiler,
     run_cached,
 )
 from heteroplace.cli.models.entry_sizes import (
@@ -37,11 +38,7 @@ from heteroplace.cli.models.given_inputs import (
     measured_inputs,
 )
 from heteroplace.cli.models.model_arrays import Arrays
-from heteroplace.cli.models.onnx_model import (
-    add_annotation_options,
-    check_model,
-    solution_json,
-)
+from heteroplace.cli.models.onnx_model import add_annotation_options, solution_json
 from heteroplace.cli.models.peer_comparison import (
     SINGLE,
     Compare,
@@ -360,10 +357,11 @@ def run_compile(arguments: argparse.Namespace) -> None:
     check_writable(output)
     options, entries = given_options(arguments), chosen_entries(arguments)
     cluster = chosen_cluster(arguments)
-    check_model(model)
+    log, workload = StageLog(), None
+    load_compiler(model, log)
     path = arguments.tokenizer
     tokenizer = None if path is None else read_tokenizer(path)
-    log, begin, workload = StageLog(), time.perf_counter(), None
+    begin = time.perf_counter()
     if entries:
         executable, workload = compile_entries(entries, cluster, options, arguments, log)
     else:

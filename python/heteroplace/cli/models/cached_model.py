@@ -94,6 +94,7 @@ def run_cached(
             return program, run(program)
         except ArtifactError as err:
             _LOG.warning("%s; it is compiled again", err)
+    load_compiler(model, log)
     with NewEntry() as entry:
         executable, about, digests = compile_onnx(
             model, sizes, cluster, options, arguments, log, makes_all=arguments.rebuild
@@ -146,6 +147,13 @@ def _kept_tunings(options: dict[str, Any]) -> str:
         return ""
 
 
+def load_compiler(model: Path, log: StageLog) -> None:
+    """Load what reads and compiles models; parameters and errors as of `check_model`."""
+    with log.timed("start", "Load the compiler, and what reads models."):
+        check_model(model)
+        importlib.import_module(BUILDER)
+
+
 def compile_onnx(
     model: Path,
     sizes: InputSizes,
@@ -160,9 +168,7 @@ def compile_onnx(
 
     `makes_all`: kernels that were made before are made again.
     """
-    with log.timed("start", "Load the compiler and the libraries that read models."):
-        check_model(model)
-        builder = importlib.import_module(BUILDER)
+    builder = importlib.import_module(BUILDER)
     is_annotated = not arguments.ignore_annotations
     kernels = nullcontext() if makes_all else keeping_kernels()
     with kernels, progress_display(arguments) as log.display:

@@ -157,8 +157,7 @@ def place_model(
     sizes, notes = with_free_sizes(path, sizes)
     for note in notes:
         _LOG.warning("%s: %s", path, note)
-    with log.timed("import", "Read the model."):
-        imported = import_file(path, sizes, log)
+    imported = import_file(path, sizes, log)
     if is_annotated:
         options = with_annotations(frontend_of(path), path, imported, cluster, options, log.detail)
     given = {"params": imported.params, "progress": log, **options}
