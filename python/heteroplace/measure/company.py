@@ -8,7 +8,7 @@ import time
 from heteroplace.native.execute import Executor as NativeExecutor
 
 _LOOK_S = 0.01
-"""How long they run, or a run if it takes longer, between two looks at whether they are needed."""
+"""Time between two checks whether they are still needed; a run is never cut short."""
 
 
 class Company:

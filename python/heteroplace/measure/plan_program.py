@@ -24,7 +24,7 @@ from heteroplace.run.tvm_library import library_if_needed
 
 _WARM_RUNS = 3
 _LONG_NS = 50_000_000
-"""One run of this length warms up."""
+"""One run that takes so long is enough to warm up."""
 
 
 class PlanProgram:

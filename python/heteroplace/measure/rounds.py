@@ -18,12 +18,14 @@ LEAST_ROUNDS, MOST_ROUNDS = 4, 24
 """Of each program. More than the least only as long as others do not rest, or times differ."""
 PATIENCE_S, QUIET_PATIENCE_S = 4.0, 2.0
 """After which no other round begins: what takes so long averages over others by itself. The second
-is for when others rest, and the device itself is now faster, now slower."""
+is for when others rest, and only the device's own speed varies."""
 SETTLED_RATIO = 1.03
 """Rounds that differ by less saw the device in one state."""
 
-_MIN_COUNTED, _MAX_RUNS = 3, 100
-"""Runs that count, so that the median leaves a disturbed one out, and runs of a round."""
+_MIN_COUNTED = 3
+"""Fewest runs that count, so that the median leaves a disturbed one out."""
+_MAX_RUNS = 100
+"""Of a round."""
 _QUARTILES = (25, 50, 75)
 
 
@@ -70,8 +72,8 @@ class Rounds:
         """Return the quartiles of the second shortest round in ns, [3, num_instructions].
 
         Other programs only ever lengthen a run, so long rounds say more about them than about the
-        device; one round is kept whole, as times of different rounds do not add up. Rounds of one
-        or two runs say too little each: of them the shortest ones count together. Where others
+        device; one round is kept whole, as times of different rounds do not add up. A round of one
+        or two runs says too little, so the runs of the shortest rounds count together. Where others
         never rested, they are those of each instruction's fastest runs in all rounds.
         """
         if not self.is_disturbed:
