@@ -60,7 +60,7 @@ class _HeteroPlacePass:
                 "module before that"
             )
         if placed is None:
-            return pipeline.annotate_network(mod, self._cluster, self._keywords).mod
+            return pipeline.annotate_network(mod, self._cluster, self._keywords)
         given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
         options, _ = read_options(given)
         cluster = with_max_memory(self._cluster, options.max_memory)

@@ -28,12 +28,13 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace import pipeline
 from heteroplace.errors import LoweringError
 from heteroplace.model.check import check_plan
 from heteroplace.model.demands import layers_of
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
+from heteroplace.pipeline.build_state import BuildState
+from heteroplace.pipeline.placing_again import place_again
 from heteroplace.relay.annotate.annotation_reader import (
     is_annotated,
     read_solution,
@@ -41,7 +42,7 @@ from heteroplace.relay.annotate.annotation_reader import (
 )
 from heteroplace.relay.annotate.devices import read_devices
 from heteroplace.relay.annotate.foreign import extract_annotated
-from heteroplace.relay.annotate.moved import follow_annotations
+from heteroplace.relay.annotate.moved import SplitPlan, follow_annotations
 from heteroplace.relay.annotate.requested_options import with_requested_options
 from heteroplace.relay.annotate.unplaced import unplaced
 from heteroplace.relay.annotate.writer import annotate
@@ -49,6 +50,7 @@ from heteroplace.relay.expressions import is_op_call, post_order, task_of_span
 from heteroplace.relay.output_names import with_output_names
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.simulate.throughput import throughput_ns
+from heteroplace.stage_log import StageLog
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 on = relay.annotation.on_device
@@ -287,10 +289,13 @@ def test_a_new_plan_that_needs_a_lost_option_is_refused() -> None:
 
 def test_a_split_task_of_a_plan_for_several_items_is_refused() -> None:
     mod = split_by_hand(costs="estimate")
-    attached = read_solution(mod)
-    several = replace(attached, plan=replace(attached.plan, items=2))
+    split = follow_annotations(mod)
+    assert isinstance(split, SplitPlan)
+    plan = replace(split.attached.plan, items=2)
+    several = replace(split, attached=replace(split.attached, plan=plan))
+    state = BuildState(mod, None, StageLog(), plan=several)
     with pytest.raises(LoweringError, match=rf"{TORN}.* plan is for 2 items"):
-        pipeline.build_module(mod, attached=several)
+        place_again(state)
 
 
 def test_layers_survive_a_new_plan() -> None:

@@ -3,6 +3,7 @@
     module, cluster, options -> `place` (the stages of `place_stages()`) -> plan
     plan                     -> `annotate`      -> annotated module, which carries plan and kernels
     annotated module         -> `build_module`  (`build_stages()`) -> Executable
+    module, cluster, options -> `compile_network` -> the same Executable, without annotations
 
 README.md states the order and its reasons. The pass, the command line, the benchmarks and the demo
 call these functions and repeat none of them.
@@ -15,17 +16,14 @@ from heteroplace.pipeline.build_stages import (
 )
 from heteroplace.pipeline.core_stages import CostedNetwork, compile, cost, prepare, solve
 from heteroplace.pipeline.place_stages import (
-    PlacedModule,
     annotate_network,
     compile_network,
     place,
-    place_module,
     place_network,
 )
 
 __all__ = [
     "CostedNetwork",
-    "PlacedModule",
     "annotate",
     "annotate_network",
     "build",
@@ -34,7 +32,6 @@ __all__ = [
     "compile_network",
     "cost",
     "place",
-    "place_module",
     "place_network",
     "prepare",
     "solve",

@@ -30,14 +30,24 @@ from heteroplace.state_option import StateNames
 _HERE = "heteroplace.pipeline.build_stages"
 
 BUILD_STAGES: tuple[Stage[BuildState], ...] = (
-    Stage("plan", "Read the plan and compare it with the annotations.", f"{_HERE}:read"),
+    Stage(
+        "plan",
+        "Read the plan and compare it with the annotations.",
+        f"{_HERE}:read",
+        lambda state: state.contents is None,
+    ),
     Stage(
         "place-again",
         "Make a new plan if annotations split a task of the old one.",
         "heteroplace.pipeline.placing_again:place_again",
         lambda state: isinstance(state.plan, SplitPlan),
     ),
-    Stage("contents", "Read the network and the kernels.", f"{_HERE}:read_network"),
+    Stage(
+        "contents",
+        "Read the network and the kernels.",
+        f"{_HERE}:read_network",
+        lambda state: state.contents is None,
+    ),
     Stage("build", "Compile the missing kernels and write the program.", f"{_HERE}:write"),
 )
 """The core's stages, in the order in which an annotated module is built."""
@@ -119,7 +129,6 @@ def build_module(
     mod: tvm.IRModule,
     verify: str | None = None,
     log: StageLog | None = None,
-    attached: Solution | None = None,
 ) -> Executable:
     """Build a module that is placed; its annotations say where every op runs.
 
@@ -127,8 +136,8 @@ def build_module(
     ----------
     verify
         "auto", "on" or "off", as the option of the pass; None: as the module was placed.
-    attached
-        The solution that `mod` carries, from a caller that has just attached it; None: it is read.
+    log
+        Notes the time of each stage.
 
     Raises
     ------
@@ -140,14 +149,17 @@ def build_module(
     VerificationError
         It was imported, and its outputs are not those of its source.
     """
-    log = log or StageLog()
-    state = BuildState(mod, verify, log, attached)
-    return run_stages(build_stages(), state, log).known_executable
+    return run_build(BuildState(mod, verify, log or StageLog()))
+
+
+def run_build(state: BuildState) -> Executable:
+    """Run the stages of building; errors as of `build_module`."""
+    return run_stages(build_stages(), state, state.log).known_executable
 
 
 def read(state: BuildState) -> BuildState:
     """Read the plan, brought up to date with the annotations."""
-    return replace(state, plan=read_plan(state.mod, state.attached))
+    return replace(state, plan=read_plan(state.mod))
 
 
 def read_network(state: BuildState) -> BuildState:
@@ -160,13 +172,12 @@ def read_network(state: BuildState) -> BuildState:
 def write(state: BuildState) -> BuildState:
     """Write the program."""
     contents = state.known_contents
-    compiled = contents.compiled
     defaults: dict[str, Any] = {"state": {}, "max_sessions": 1}
     texts = {name: requested_value(state.mod, name, value) for name, value in defaults.items()}
     options, _ = read_options(texts)
     with state.log.stage("build", "Compiling kernels"):
         executable = build(
-            compiled, contents.solution, state.log, options.state, options.max_sessions
+            contents.compiled, contents.solution, state.log, options.state, options.max_sessions
         )
     if contents.is_sharded:  # placed again, the module of a microbatch would not be the model
         executable = replace(executable, source=None)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import tvm
 
 from heteroplace.lower.executable import Executable
-from heteroplace.model.solution import Solution
 from heteroplace.pipeline.module_contents import ModuleContents, ModulePlan
 from heteroplace.stage_log import StageLog
 
@@ -17,15 +16,14 @@ class BuildState:
     """The state between two stages. A field is None before the stage that sets it."""
 
     mod: tvm.IRModule
-    """Annotated, with a plan."""
+    """Annotated, with a plan; where `contents` is known from the start, as it was given."""
     requested_verify: str | None
     """The option of `build_module`; None: as the module was placed."""
     log: StageLog
-    attached: Solution | None = None
-    """The solution that `mod` carries, if the caller has it; None: it is read."""
     plan: ModulePlan | None = None
     """What the annotations say of the plan."""
     contents: ModuleContents | None = None
+    """Known from the start where the module was placed by the same caller."""
     executable: Executable | None = None
 
     @property
@@ -36,7 +34,7 @@ class BuildState:
 
     @property
     def known_contents(self) -> ModuleContents:
-        """What the module carries, after the stage `contents`."""
+        """What is built, after the stage `contents`."""
         assert self.contents is not None
         return self.contents
 

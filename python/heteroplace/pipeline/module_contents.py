@@ -13,7 +13,7 @@ from tvm import relay
 from heteroplace.entries import load_entry
 from heteroplace.errors import LoweringError
 from heteroplace.lower.carried import carried_kernels
-from heteroplace.lower.compile import CompiledKernels, CompiledNetwork, TaskTargets
+from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.annotation_reader import is_sharded
 from heteroplace.relay.annotate.moved import SplitPlan, follow_annotations
@@ -38,13 +38,8 @@ class ShardedPlan(NamedTuple):
 ModulePlan = Solution | SplitPlan | ShardedPlan
 
 
-def read_plan(mod: tvm.IRModule, attached: Solution | None) -> ModulePlan:
+def read_plan(mod: tvm.IRModule) -> ModulePlan:
     """Read the plan of a module, brought up to date with its annotations.
-
-    Parameters
-    ----------
-    attached
-        The solution that `mod` carries, from a caller that has just attached it; None: it is read.
 
     Raises
     ------
@@ -53,9 +48,9 @@ def read_plan(mod: tvm.IRModule, attached: Solution | None) -> ModulePlan:
     PlanError
         The plan was not written by this version.
     """
-    if attached is None and is_sharded(mod):
+    if is_sharded(mod):
         return ShardedPlan(*load_entry(READ_SHARDED)(mod))
-    plan = follow_annotations(mod, attached)
+    plan = follow_annotations(mod)
     if plan is None:
         raise LoweringError(
             "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first, "
@@ -70,10 +65,9 @@ class ModuleContents:
 
     solution: Solution
     """The plan, brought up to date with the annotations."""
-    network: Network
-    """The neutral module, with its tuned kernels, initial state and output names."""
-    kernels: tuple[TaskTargets, CompiledKernels] | None
-    """Those that were compiled to measure this network; None: there are none."""
+    compiled: CompiledNetwork
+    """The neutral module, with its tuned kernels, initial state and output names, and the kernels
+    that were compiled to measure it."""
     source: relay.Expr | None
     """What the part that imported the module noted of its source; None: it was not imported."""
     verify: str
@@ -82,12 +76,9 @@ class ModuleContents:
     """`Shard` made it, not `HeteroPlace`."""
 
     @property
-    def compiled(self) -> CompiledNetwork:
-        """The network with the kernels that the module carries."""
-        compiled = CompiledNetwork.of(self.network)
-        if self.kernels is not None:
-            compiled.add(*self.kernels)
-        return compiled
+    def network(self) -> Network:
+        """The network."""
+        return self.compiled.network
 
 
 def read_contents(mod: tvm.IRModule, plan: ModulePlan) -> ModuleContents:
@@ -102,8 +93,12 @@ def read_contents(mod: tvm.IRModule, plan: ModulePlan) -> ModuleContents:
     if isinstance(plan, ShardedPlan):
         record, state = plan
         network = sharded_network(mod, record.solution.graph, state)
-        return ModuleContents(record.solution, network, None, source, verify, is_sharded=True)
+        compiled = CompiledNetwork.of(network)
+        return ModuleContents(record.solution, compiled, source, verify, is_sharded=True)
     assert isinstance(plan, Solution)  # the stage `place-again` has replaced `SplitPlan`
     network = network_under(mod, plan.graph)
+    compiled = CompiledNetwork.of(network)
     kernels = carried_kernels(mod, network.digest, network.graph.routers)
-    return ModuleContents(plan, network, kernels, source, verify, is_sharded=False)
+    if kernels is not None:
+        compiled.add(*kernels)
+    return ModuleContents(plan, compiled, source, verify, is_sharded=False)

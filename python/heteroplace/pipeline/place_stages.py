@@ -8,7 +8,7 @@ README.md says why the stages have this order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -23,7 +23,9 @@ from heteroplace.model.cost import batches_of
 from heteroplace.model.demands import check_reachable, check_routed, with_max_memory
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline import core_stages
-from heteroplace.pipeline.build_stages import annotate_as, build_module, check_verifier
+from heteroplace.pipeline.build_stages import annotate_as, check_verifier, run_build
+from heteroplace.pipeline.build_state import BuildState
+from heteroplace.pipeline.module_contents import ModuleContents
 from heteroplace.pipeline.place_state import PlaceRequest, PlaceState
 from heteroplace.pipeline.stage import Stage, run_stages, with_added_stages
 from heteroplace.place_options import (
@@ -35,8 +37,15 @@ from heteroplace.place_options import (
 )
 from heteroplace.precision_option import is_auto, network_precision, precision_by_pattern
 from heteroplace.relay.annotate.requested_options import with_requested_options
-from heteroplace.relay.module_source import read_input_sets, with_input_sets
+from heteroplace.relay.module_source import (
+    read_input_sets,
+    read_verify,
+    source_attribute,
+    with_input_sets,
+    with_source_of,
+)
 from heteroplace.relay.opt_level import default_opt_level, warn_of_low_level
+from heteroplace.relay.output_names import read_output_names
 from heteroplace.relay.targets import with_precision, with_stock_kernels
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.problem import SolveOptions, check_gain
@@ -166,49 +175,45 @@ def outcome(state: PlaceState) -> PlaceState:
     return replace(state, compiled=compiled, solution=solution)
 
 
-@dataclass(frozen=True)
-class PlacedModule:
-    """An annotated module with the solution that it carries."""
-
-    mod: tvm.IRModule
-    solution: Solution
-    """Equal to what `read_solution(mod)` returns, with the timeline that is simulated already."""
-
-
-def place_module(
+def build_placed(
     mod: tvm.IRModule,
-    cluster: Cluster,
-    options: PlaceOptions,
-    limits: SolveOptions,
-    given: Mapping[str, Any],
-) -> PlacedModule:
-    """Place a module and annotate it.
+    state: PlaceState,
+    keywords: Mapping[str, Any],
+    log: StageLog | None = None,
+) -> Executable:
+    """Build a module that was just placed, without writing its plan and kernels into it.
+
+    The executable is that of `build_module` on the annotated module.
 
     Parameters
     ----------
-    given
-        The keywords that `options` and `limits` were read from; the module carries them, so that a
-        later pass with other options is refused.
+    mod
+        The module as it was given.
+    state
+        The state after the last stage of placing.
+    keywords
+        Those that the options were read from.
+    log
+        Notes the time of each stage.
 
     Raises
     ------
     HeteroPlaceError
-        See `place`.
+        See `build_module`.
     """
-    log = StageLog.of(options.progress)
-    return annotated_module(mod, _run(mod, cluster, options, limits, log), given)
-
-
-def annotated_module(
-    mod: tvm.IRModule, state: PlaceState, given: Mapping[str, Any]
-) -> PlacedModule:
-    """Return a module with the plan of its last state; `mod` and `given` as of `place_module`."""
-    solution, log = state.known_solution, state.request.log
-    # The output names and the source of the module as it was given.
-    given_mod = with_input_sets(mod, state.input_sets) if state.input_sets else mod
-    with log.timed("annotate", "Write the plan and its kernels into the module."):
-        placed = annotate_as(given_mod, state.known_compiled, solution, state.options.verify)
-    return PlacedModule(with_requested_options(placed, given), solution)
+    given = with_input_sets(mod, state.input_sets) if state.input_sets else mod
+    given = with_requested_options(with_source_of(given, given, state.options.verify), keywords)
+    compiled = state.known_compiled
+    network = replace(compiled.network, output_names=read_output_names(given))
+    contents = ModuleContents(
+        state.known_solution,
+        replace(compiled, network=network),
+        source_attribute(given),
+        read_verify(given),
+        is_sharded=False,
+    )
+    log = log or StageLog()
+    return run_build(BuildState(given, keywords.get("verify"), log, contents=contents))
 
 
 @default_opt_level()
@@ -232,10 +237,20 @@ def place_network(mod: tvm.IRModule, cluster: Cluster, keywords: Mapping[str, An
 @default_opt_level()
 def annotate_network(
     mod: tvm.IRModule, cluster: Cluster, keywords: Mapping[str, Any]
-) -> PlacedModule:
-    """Place a module that carries no plan, and annotate it; arguments as of `place_network`."""
+) -> tvm.IRModule:
+    """Place a module that carries no plan, and annotate it; arguments as of `place_network`.
+
+    The module carries the keywords, so that a later pass with other options is refused.
+    """
     requested = requested_keywords(keywords)
-    return place_module(mod, cluster, *read_options(requested), requested)
+    options, limits = read_options(requested)
+    log = StageLog.of(options.progress)
+    state = _run(mod, cluster, options, limits, log)
+    # The output names and the source of the module as it was given.
+    given = with_input_sets(mod, state.input_sets) if state.input_sets else mod
+    with log.timed("annotate", "Write the plan and its kernels into the module."):
+        placed = annotate_as(given, state.known_compiled, state.known_solution, options.verify)
+    return with_requested_options(placed, requested)
 
 
 @default_opt_level()
@@ -252,8 +267,10 @@ def compile_network(
     log
         Notes the time of each stage that follows the plan.
     """
-    placed = annotate_network(mod, cluster, keywords)
-    return build_module(placed.mod, keywords.get("verify"), log, attached=placed.solution)
+    requested = requested_keywords(keywords)
+    options, limits = read_options(requested)
+    state = _run(mod, cluster, options, limits, StageLog.of(options.progress))
+    return build_placed(mod, state, requested, log)
 
 
 def requested_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:

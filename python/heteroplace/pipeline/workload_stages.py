@@ -27,9 +27,8 @@ from heteroplace.model.memory_use.memory import plan_memory_use
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.model.workload_solution import WorkloadSolution
-from heteroplace.pipeline.build_stages import build_module
 from heteroplace.pipeline.place_stages import (
-    annotated_module,
+    build_placed,
     outcome,
     place_stages,
     requested_keywords,
@@ -114,10 +113,7 @@ def compile_workload(
     executables = {}
     for name, state in states.items():
         keywords = requested_keywords(modules[name].keywords)
-        placed = annotated_module(modules[name].mod, state, keywords)
-        executables[name] = build_module(
-            placed.mod, keywords.get("verify"), log, attached=placed.solution
-        )
+        executables[name] = build_placed(modules[name].mod, state, keywords, log)
     joined = with_entries(executables)
     if listed is None:
         return joined, solution

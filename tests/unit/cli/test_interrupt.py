@@ -285,10 +285,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 value = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
 graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", value[:1], value[1:])
 onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "m.onnx")
-def place(*given):
+run_stages = place_stages.run_stages
+def interrupted(*given):
     signal.raise_signal(signal.SIGINT)
-    return place_stages.annotate_as(*given)
-place_stages.place_module = place
+    return run_stages(*given)
+place_stages.run_stages = interrupted
 sys.exit(main({arguments!r}))
 """
 """HeteroPlace is a callback of TVM, and Ctrl-C comes within."""

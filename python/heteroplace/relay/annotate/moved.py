@@ -51,19 +51,12 @@ class SplitPlan:
     """The plan that the module carries."""
 
 
-def follow_annotations(
-    mod: tvm.IRModule, attached: Solution | None = None
-) -> Solution | SplitPlan | None:
+def follow_annotations(mod: tvm.IRModule) -> Solution | SplitPlan | None:
     """Return what a module that carries a plan is to be built by; None: it carries no plan.
 
     This is the attached solution if the module's devices are those of its plan. Otherwise the tasks
     are put where the module says. The `origin` and `reasons` of the plan then name what was moved.
     The bound stays, because it holds for every plan.
-
-    Parameters
-    ----------
-    attached
-        The solution that `mod` carries, if the caller has it; None: it is read.
 
     Returns
     -------
@@ -77,7 +70,7 @@ def follow_annotations(
         An op is on a device that the cluster does not have; ops were added or left out; a task
         cannot run where it was moved.
     """
-    attached = attached or read_solution(mod)
+    attached = read_solution(mod)
     if attached is None or attached.graph.routers:  # whose module names no devices
         return attached
     graph, cluster, plan = attached.graph, attached.cluster, attached.plan
