@@ -9,7 +9,6 @@ import numpy as np
 import tvm
 
 from heteroplace.files.manifest import State
-from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.compile import CompiledKernels
 from heteroplace.lower.lowered import Lowered
 from heteroplace.native.compiled_file import SealedCode
@@ -31,7 +30,7 @@ class BareProgram(LoadedProgram):
 
 def loaded(kernels: CompiledKernels, lowered: Lowered) -> tuple[LoadedProgram, ProgramState]:
     """A program of these kernels, whatever solution it is of, and its state, which is to be set."""
-    code, blob = kernels.library.sealed(), weights_blob(lowered)
+    code, blob = kernels.library.sealed(), lowered.make_blob()
     text = lowered.program.to_text()
     native = NativeExecutor(str(library_path()), code.path, text, blob=blob)
     states = ProgramState(native, [State(name, ports) for name, ports in lowered.state.items()])

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.kernels import KernelCalls, Value
 from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.program import ALIGNMENT_BYTES, Program, Queue, QueueInstruction
@@ -39,7 +38,7 @@ class Oracle:
         self.calls = calls
         self.alignment = alignment
         self.program = together(lowered.programs)
-        self.blob = weights_blob(lowered).tobytes()
+        self.blob = lowered.make_blob().tobytes()
         program = self.program
         self.num_writes = {call.kernel: len(call.writes) for call in calls.calls}
         self.nodes = [

@@ -15,7 +15,6 @@ from test_random_ranks import random_ranked
 from test_random_relay import Part, bits_of, compiled_batch, with_fakes
 
 from benchmarks.ranks.launch import run_ranks
-from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.program import bundle_text
 
 pytestmark = pytest.mark.slow
@@ -35,7 +34,7 @@ def ranked_program(random: Random, part: Part, code_path: str) -> tuple[int, Ran
             assert bits_of(output) == bits_of(expected), lowered.text
         samples.append((inputs, outputs))
     programs = [with_fakes(random, program) for program in lowered.programs]
-    blob, in_flight = weights_blob(lowered), random.randint(1, 3)
+    blob, in_flight = lowered.make_blob(), random.randint(1, 3)
     ranked = RankedProgram(bundle_text(programs), blob, lowered.feeder, in_flight, samples)
     return len(lowered.hosts), ranked
 

@@ -13,7 +13,6 @@ from host_clusters import FAR_CORE, alone, random_hosts
 from relay_models import cores, random_costs
 from test_random_relay import Part, compiled_batch, with_fakes
 
-from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.lower import lower
 from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.program import bundle_text
@@ -81,7 +80,7 @@ def load_ranks(
         max_delay_ns=random.choice(MAX_DELAYS_NS),
         is_buffered=random.random() < 0.5,
     )
-    blob = weights_blob(lowered)
+    blob = lowered.make_blob()
     in_flight = in_flight or random.randint(1, 3)
     loaded = [
         LoadedProgram(
@@ -112,7 +111,7 @@ def random_ranked(random: Random, part: Part, code_path: str) -> tuple[Lowered, 
     lowered = lower(part.calls, part.graph, cluster, plan, predicted)
     one = lower(part.calls, part.graph, alone(cluster), plan, predicted)
     text = with_fakes(random, one.program).to_text()
-    single = NativeExecutor(str(library_path()), code_path, text, blob=weights_blob(one))
+    single = NativeExecutor(str(library_path()), code_path, text, blob=one.make_blob())
     return lowered, LoadedProgram(single)
 
 

@@ -16,7 +16,6 @@ from random_relay import Batch, random_batch
 from relay_models import STOCK_TARGET, TARGET, cores, random_costs, stock_executor
 
 from heteroplace import pipeline
-from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import KernelCalls
 from heteroplace.lower.lower import lower
@@ -148,7 +147,7 @@ def check_part(random: Random, part: Part, code_path: str) -> None:
     text = with_fakes(random, lowered.program).to_text()
     in_flight = random.randint(1, 4)
     native = NativeExecutor(
-        str(library_path()), code_path, text, blob=weights_blob(lowered), max_in_flight=in_flight
+        str(library_path()), code_path, text, blob=lowered.make_blob(), max_in_flight=in_flight
     )
     program = LoadedProgram(native)
     faults: list[str] = []

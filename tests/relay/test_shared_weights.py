@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from heteroplace.lower.artifact import weights_blob
+from heteroplace.lower import weight_blob
 from heteroplace.lower.kernels import KernelCall, KernelCalls, Value
 from heteroplace.lower.lower import lower
 from heteroplace.lower.lowered import Lowered
-from heteroplace.lower.program import ALIGNMENT_BYTES
+from heteroplace.lower.program import ALIGNMENT_BYTES, PAGE_BYTES
 from heteroplace.lower.shared_weights import share_weights
+from heteroplace.lower.weight_blob import WeightLayout
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
@@ -69,15 +69,15 @@ def read_weights(lowered: Lowered, blob: np.ndarray) -> dict[str, bytes]:
 def test_every_program_reads_its_weights_from_the_blob_of_any() -> None:
     shared = share_weights(programs("abc", "bca", "cab"))
     expected = {task: weights_of(task).tobytes() for task in SIZES}
-    for blob in map(weights_blob, shared):
+    for blob in (lowered.make_blob() for lowered in shared):
         for lowered in shared:
             assert read_weights(lowered, blob) == expected
 
 
 def test_layouts_differ_before() -> None:
     first, second = programs("abc", "bca")
-    assert read_weights(first, weights_blob(first)) == read_weights(second, weights_blob(second))
-    assert read_weights(first, weights_blob(second)) != read_weights(first, weights_blob(first))
+    assert read_weights(first, first.make_blob()) == read_weights(second, second.make_blob())
+    assert read_weights(first, second.make_blob()) != read_weights(first, first.make_blob())
 
 
 def test_weights_are_there_once() -> None:
@@ -87,17 +87,42 @@ def test_weights_are_there_once() -> None:
     assert {lowered.blob_bytes for lowered in shared} == {4 * ALIGNMENT_BYTES}
 
 
-def test_a_weight_is_hashed_once_for_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed = []
+def test_equal_weights_are_one_whatever_their_types_and_distinct_ones_are_two() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal(50_000).astype("float32")
+    near = weights.view("uint8").copy()
+    near[77_777] ^= 1
+    layout = WeightLayout()
+    first, equal, other = (
+        Value(array.shape, array.dtype.name, constant=array)
+        for array in (weights, weights.copy().view("int64"), near)
+    )
+    assert first.sample == equal.sample == other.sample
+    assert [layout.offset(value) for value in (first, equal, other)] == [0, 0, 200_064]
+    again = WeightLayout(layout.weights, layout.blob_bytes)
+    assert [again.offset(value) for value in (other, first)] == [200_064, 0]
+    assert [layout.offset(Value((0,), "int8", constant=np.zeros(0, "int8")))] == [400_128]
 
-    def note(content: np.ndarray, **options: int) -> object:
-        hashed.append(content.nbytes)
-        return blake2b(content, **options)
 
-    blake2b = hashlib.blake2b
-    monkeypatch.setattr(hashlib, "blake2b", note)
-    share_weights(programs("abc", "bca", "cab"))
-    assert sorted(hashed) == sorted(SIZES.values())
+def test_distinct_weights_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+    monkeypatch.setattr(weight_blob.np, "array_equal", lambda *pair: compared.append(pair))
+    layout = WeightLayout()
+    for number in range(9):
+        array = np.full(100_000, number, "float32")
+        layout.offset(Value(array.shape, "float32", constant=array))
+    assert not compared
+
+
+def test_a_blob_is_made_anew_when_weights_are_added() -> None:
+    layout = WeightLayout()
+    layout.offset(Value((3,), "int8", constant=np.full(3, 7, "int8")))
+    blob = layout.blob
+    assert layout.blob is blob
+    offset = layout.offset(Value((2,), "int8", constant=np.full(2, 9, "int8")))
+    assert layout.blob[:3].tolist() == [7, 7, 7]
+    assert layout.blob[offset : offset + 2].tolist() == [9, 9]
+    assert layout.blob.ctypes.data % PAGE_BYTES == 0
 
 
 def test_nothing_but_places_of_weights_changes() -> None:
@@ -115,7 +140,7 @@ def test_first_values_of_state_move_with_the_weights() -> None:
         for one in programs("abc", "bca")
     ]
     for lowered, shared in zip(before, share_weights(before), strict=True):
-        blob = weights_blob(shared)
+        blob = shared.make_blob()
         for offset, value in lowered.weights.items():
             begin, content = shared.initial[f"state{offset}"], value.constant.tobytes()
             assert blob[begin : begin + len(content)].tobytes() == content

@@ -23,7 +23,7 @@ from heteroplace.files.output import final_path, is_replaceable, put_in_place
 from heteroplace.lower.library import temporary_folder
 from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.needs import needs_text
-from heteroplace.lower.program import ALIGNMENT_BYTES, PAGE_BYTES, in_pages
+from heteroplace.lower.program import in_pages
 from heteroplace.native.compiled_file import SIGNATURE_BYTES, sign_tail
 
 CHUNK_BYTES = 4 << 20
@@ -32,19 +32,6 @@ CHUNK_BYTES = 4 << 20
 _MAGIC = b"HETEROPLACE\0"
 _ROW = struct.Struct("<QQQ32s")
 _TAIL = struct.Struct("<12sIQQ32s")
-
-
-def weights_blob(lowered: Lowered) -> np.ndarray:
-    """Return the weights as one array of bytes that starts at a multiple of a page."""
-    size = max(lowered.blob_bytes, ALIGNMENT_BYTES)
-    raw = np.zeros(size + PAGE_BYTES, dtype=np.uint8)
-    start = -raw.ctypes.data % PAGE_BYTES
-    blob = raw[start : start + size]
-    for offset, value in lowered.weights.items():
-        assert value.constant is not None
-        content = value.constant.reshape(-1).view(np.uint8)
-        blob[offset : offset + len(content)] = content
-    return blob
 
 
 def weight_chunks(lowered: Lowered) -> Iterator[np.ndarray]:
@@ -67,8 +54,7 @@ def weight_chunks(lowered: Lowered) -> Iterator[np.ndarray]:
                 weight = next(weights, None)
                 if weight is None:
                     break
-                assert weight[1].constant is not None
-                offset, content = weight[0], weight[1].constant.reshape(-1).view(np.uint8)
+                offset, content = weight[0], weight[1].content
             at = max(at, offset)
             count = min(offset + len(content), end) - at
             if count > 0:

@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -45,8 +44,7 @@ _HTML = "heteroplace.questions.value_pages:program_html"
 _MEASURED = "heteroplace.report.html.content:Measured"
 """Loaded when a text or a page is made of a solution."""
 _WRITE_ARTIFACT = "heteroplace.lower.artifact:write_artifact"
-_WEIGHTS_BLOB = "heteroplace.lower.artifact:weights_blob"
-"""Loaded when an executable is written or run."""
+"""Loaded when an executable is written."""
 _CHECK_PROGRAMS = "heteroplace.native.transports:check_programs"
 """Loaded for programs of several hosts."""
 _WITH_KEPT_STATES = "heteroplace.lower.kept_states:with_kept_states"
@@ -274,17 +272,11 @@ def write_programs(
             load_entry(_CHECK_PROGRAMS)(lowered.text)
     if len(programs) > 1:
         programs = load_entry(_SHARE_WEIGHTS)(programs)
-    make_blob = functools.cache(partial(_weights_blob, programs[0]))
+    make_blob = functools.cache(programs[0].make_blob)
     return [
         Executable(compiled.library, lowered, _manifest(lowered, solution, max_sessions), make_blob)
         for lowered, solution in zip(programs, solutions, strict=True)
     ]
-
-
-def _weights_blob(lowered: Lowered) -> np.ndarray:
-    """See `weights_blob`."""
-    blob: np.ndarray = load_entry(_WEIGHTS_BLOB)(lowered)
-    return blob
 
 
 def _kept_pairs(

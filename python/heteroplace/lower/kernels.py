@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import tvm
 
+from heteroplace.lower.weight_blob import WeightLayout
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.graph import tensor_bytes
 from heteroplace.model.routed.routers import Router
@@ -16,6 +17,7 @@ from heteroplace.relay.ranges.interval import Interval
 
 _Bytes = bytes  # below, the name is that of a size
 _NAME_ATTRIBUTE = "global_symbol"
+_NUM_SAMPLES = 256
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,23 @@ class Value:
         return tensor_bytes(self.shape, self.dtype)
 
     @cached_property
-    def digest(self) -> _Bytes:
-        """What equal weights have in common. Kept: every plan of a network asks for it again."""
+    def content(self) -> np.ndarray:
+        """The bytes of a weight; uint8 [bytes]."""
         assert self.constant is not None
-        return hashlib.blake2b(np.ascontiguousarray(self.constant).data, digest_size=16).digest()
+        return np.ascontiguousarray(self.constant).reshape(-1).view(np.uint8)
+
+    @cached_property
+    def digest(self) -> _Bytes:
+        """What equal weights, and no others, have in common."""
+        return hashlib.blake2b(self.content.data, digest_size=16).digest()
+
+    @cached_property
+    def sample(self) -> _Bytes:
+        """What equal weights have in common: their size and some bytes all over them. Kept: every
+        plan of a network asks for it again."""
+        step = len(self.content) // _NUM_SAMPLES | 1  # odd: all bytes of its elements are met
+        some = np.concatenate((self.content[::step], self.content[-_NUM_SAMPLES:]))
+        return hashlib.blake2b(some.data, digest_size=16, key=b"%d" % len(self.content)).digest()
 
 
 @dataclass(frozen=True)
@@ -171,6 +186,15 @@ class KernelCalls:
     """(value of an input, position of the output that replaces it) of what sessions keep."""
     max_sessions: int = 1
     """How many sessions memory is counted for."""
+
+    @cached_property
+    def weights(self) -> WeightLayout:
+        """All weights, in one blob for all programs of these calls that are measured."""
+        layout = WeightLayout()
+        for value in self.values:
+            if value.constant is not None:
+                layout.offset(value)
+        return layout
 
     @property
     def weight_offsets(self) -> dict[tuple[int, int], int]:

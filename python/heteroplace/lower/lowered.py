@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from heteroplace.errors import LoweringError
 from heteroplace.lower.kernels import Value
 from heteroplace.lower.program import Program, bundle_text
 from heteroplace.lower.project import project
+from heteroplace.lower.weight_blob import blob_of
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.memory_use.memory import MemoryUse
 from heteroplace.model.units import format_bytes
@@ -36,6 +39,10 @@ class Lowered:
     it, which are inputs and outputs of the program."""
     initial: Mapping[str, int] = field(default_factory=dict)
     """Of state that has a value at first, by name: its offset in the blob."""
+
+    def make_blob(self) -> np.ndarray:
+        """Return the weights as one array of bytes at a multiple of a page; uint8 [blob_bytes]."""
+        return blob_of(self.weights, self.blob_bytes)
 
     @cached_property
     def programs(self) -> tuple[Program, ...]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 
 from heteroplace.errors import LoweringError
 from heteroplace.files.manifest import ProgramEntry
-from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.executable import Executable
 from heteroplace.lower.kernels import Value
 from heteroplace.lower.shared_weights import share_weights
@@ -47,7 +46,7 @@ def with_entries(executables: Mapping[str, Executable]) -> Executable:
         replace(program, weights=layout.weights, blob_bytes=layout.blob_bytes)
         for program in programs
     ]
-    make_blob = cache(partial(weights_blob, programs[0]))
+    make_blob = cache(programs[0].make_blob)
     written = [
         executable.with_weights_of(program, make_blob)
         for executable, program in zip(executables.values(), programs, strict=True)

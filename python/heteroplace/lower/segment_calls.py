@@ -7,6 +7,7 @@ converts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,7 @@ from heteroplace.lower.lower_kernel import (
 )
 from heteroplace.lower.nameless import nameless
 from heteroplace.lower.segments import Segment, ValueName
+from heteroplace.lower.weight_blob import EqualWeights
 from heteroplace.lower.workspace import Workspace
 from heteroplace.model.kernel_rules import why_barred
 from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
@@ -120,7 +122,7 @@ def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
     """
     te_compiler.get().clear()
     kernels: dict[str, Kernel] = {}
-    weights: dict[_Weight, Value] = {}
+    weights: _Weights = defaultdict(EqualWeights)
     constants: dict[_Address, Value] = {}
     network_parts = []
     with lowering_by_tvm():
@@ -140,8 +142,8 @@ def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
     return network_parts
 
 
-_Weight = tuple[bytes, tuple[int, ...], str]
-"""What equal weights have in common: content, shape, type."""
+_Weights = dict[tuple[tuple[int, ...], str], EqualWeights]
+"""By shape and type."""
 _Address = tuple[int | None, tuple[int, ...], str]
 """Where a constant lies (None: it is empty), its shape and type."""
 
@@ -154,7 +156,7 @@ class _Lowerer:
     named: dict[ValueName, int] = field(default_factory=dict)
     """Value of each input and import, and of each exported name."""
     imported: set[ValueName] = field(default_factory=set)
-    weights: dict[_Weight, Value] | None = None
+    weights: _Weights | None = None
     """Those that parts share; None: there is one part, in which nearly all differ."""
     constants: dict[_Address, Value] = field(default_factory=dict)
     """The weights that are known; the segments keep them in memory."""
@@ -245,8 +247,7 @@ class _Lowerer:
         if at not in self.constants:
             value = Value(shape, type_.dtype, None, _array(node))
             if self.weights is not None:
-                key = value.digest, value.shape, value.dtype
-                value = self.weights.setdefault(key, value)
+                value = self.weights[value.shape, value.dtype].first_of(value)
             self.constants[at] = value
         self.values.append(self.constants[at])
         return len(self.values) - 1

@@ -13,12 +13,17 @@ from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.weight_blob import WeightLayout
 
 
-def share_weights(programs: Sequence[Lowered]) -> list[Lowered]:
+def share_weights(programs: Sequence[Lowered], layout: WeightLayout | None = None) -> list[Lowered]:
     """Return the programs with the weights of all of them, each once, at the same offsets.
 
-    So one `weights_blob`, of any of them, serves all.
+    So one blob, of any of them, serves all.
+
+    Parameters
+    ----------
+    layout
+        Where the weights lie; None: as the programs first use them.
     """
-    layout = WeightLayout()
+    layout = layout or WeightLayout()
     moved = [
         {offset: layout.offset(value) for offset, value in lowered.weights.items()}
         for lowered in programs

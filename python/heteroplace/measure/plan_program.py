@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heteroplace.lower.artifact import weights_blob
 from heteroplace.lower.compile import CompiledKernels
 from heteroplace.lower.lower import lower
 from heteroplace.lower.lowered import Lowered
@@ -113,10 +112,11 @@ def load_programs(
     LoweringError
         A plan is for several hosts.
     """
-    programs = share_weights([lower(compiled.calls, graph, cluster, plan, None) for plan in plans])
-    blob = weights_blob(programs[0])
+    layout = compiled.calls.weights
+    own = [lower(compiled.calls, graph, cluster, plan, None) for plan in plans]
+    programs = share_weights(own, layout)
     return [
-        PlanProgram(compiled, plan, lowered, blob, len(graph.tasks))
+        PlanProgram(compiled, plan, lowered, layout.blob, len(graph.tasks))
         for plan, lowered in zip(plans, programs, strict=True)
     ]
 
