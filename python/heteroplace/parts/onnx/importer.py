@@ -17,6 +17,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -155,6 +156,17 @@ def _imported(
     settings: _Settings,
 ) -> ImportedModel:
     """Import a model of fixed sizes; parameters and errors as of `from_onnx`."""
+    with ThreadPoolExecutor(1) as pool:
+        return _imported_beside(pool, path_or_model, input_shapes, settings)
+
+
+def _imported_beside(
+    pool: ThreadPoolExecutor,
+    path_or_model: str | os.PathLike[str] | ModelProto,
+    input_shapes: Mapping[str, Sequence[int]],
+    settings: _Settings,
+) -> ImportedModel:
+    """Import a model of fixed sizes; meanwhile `pool` computes the digest of its file."""
     start = time.process_time()
     require_tvm()
     register_onnx_mapping_shim()
@@ -164,7 +176,9 @@ def _imported(
     model, fixed = _with_fixed_caches(model, settings.state, input_shapes, where)
     report += fixed
     origin = model if settings.input_values or labels or fixed else path_or_model
-    source = OnnxSource.of(origin, input_shapes, settings.simplify)
+    source = pool.submit(OnnxSource.of, origin, input_shapes, settings.simplify)
+    if isinstance(origin, ModelProto):  # which is about to change
+        wait([source])
     report += set_input_shapes(model, input_shapes, where)
     report += _small_integers(model, where)
     check_types(model, where)
@@ -186,7 +200,7 @@ def _imported(
     names = [value.name for value in true_inputs(model.graph)]
     outputs = tuple(output.name for output in model.graph.output)
     types = {var.name_hint: var.checked_type for var in main.params}
-    mod = with_output_names(with_source(mod, source), outputs)
+    mod = with_output_names(with_source(mod, source.result()), outputs)
     return ImportedModel(
         mod=with_graph_name(mod, model.graph.name),
         params={var.name_hint: params[var.name_hint] for var in main.params[len(names) :]},

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import onnx
-from google.protobuf.message import DecodeError
-
+from heteroplace.errors import FrontendError
+from heteroplace.parts.onnx.prepare.onnx_load import model_or_graph
 from heteroplace.parts.onnx.prepare.onnx_operands import inputs_fixed_in
 
 _MAX_FIXED = 64
@@ -31,8 +30,8 @@ def fixed_by_arrays(
         Both empty if the file is no ONNX model: the import says what is wrong with it.
     """
     try:
-        graph = onnx.load(path, format="protobuf", load_external_data=False).graph
-    except DecodeError:
+        graph = model_or_graph(path).graph
+    except FrontendError:
         return {}, {}
     shapes = {}
     for value in graph.input:

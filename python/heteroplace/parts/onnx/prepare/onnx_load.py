@@ -7,6 +7,7 @@ with what to do about it.
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from heteroplace.files.no_file import why_no_file
 from heteroplace.model.units import MAX_INTEGER
 from heteroplace.parts.onnx.prepare.onnx_names import check_names
 from heteroplace.parts.onnx.prepare.onnx_repair import describe_node
-from heteroplace.parts.onnx.prepare.onnx_tensors import complete_tensors
+from heteroplace.parts.onnx.prepare.onnx_tensors import complete_tensors, without_large_data
 from heteroplace.terminal import listed
 
 
@@ -64,8 +65,13 @@ def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto,
     return model, where
 
 
-def parse_file(path: Path) -> ModelProto:
+def parse_file(path: Path, *, has_weights: bool = True) -> ModelProto:
     """Read an ONNX file without the weights that lie in files of their own.
+
+    Parameters
+    ----------
+    has_weights
+        False: large initialisers have no elements either, as of `without_large_data`.
 
     Raises
     ------
@@ -75,6 +81,9 @@ def parse_file(path: Path) -> ModelProto:
     if not path.is_file():
         raise FrontendError(f"{path}: {why_no_file(path)}; give the path of an .onnx file.")
     try:
+        if not has_weights:
+            with contextlib.suppress(ValueError):  # else onnx says what is wrong
+                return without_large_data(path)
         # By its name alone, onnx would take a file for one of its text formats.
         return onnx.load(path, format="protobuf", load_external_data=False)
     except DecodeError as err:
@@ -84,6 +93,13 @@ def parse_file(path: Path) -> ModelProto:
         ) from err
     except OSError as err:
         raise FrontendError(f"{path} cannot be read: {err.strerror}.") from err
+
+
+def model_or_graph(source: str | os.PathLike[str] | ModelProto) -> ModelProto:
+    """Return a model in memory, or that of a file without its weights; see `parse_file`."""
+    if isinstance(source, ModelProto):
+        return source
+    return parse_file(Path(source), has_weights=False)
 
 
 def _check_values_are_produced(graph: GraphProto, where: str) -> None:
@@ -301,7 +317,7 @@ def open_sizes(
 ) -> dict[str, tuple[int | str, ...]]:
     """Return the sizes of each input that leaves one free; see `heteroplace.frontends.Frontend`."""
     try:
-        model = source if isinstance(source, ModelProto) else parse_file(Path(source))
+        model = model_or_graph(source)
     except FrontendError:  # whoever imports it says why
         return {}
     sizes = {}

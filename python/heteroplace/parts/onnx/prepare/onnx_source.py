@@ -9,7 +9,6 @@ was in memory travels whole.
 from __future__ import annotations
 
 import json
-import mmap
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +22,10 @@ from tvm import relay
 
 from heteroplace.errors import FrontendError
 from heteroplace.files.digest import file_digest
-from heteroplace.parts.onnx.prepare.onnx_load import parse_file
+from heteroplace.parts.onnx.prepare.onnx_load import model_or_graph
 from heteroplace.parts.onnx.prepare.onnx_tensors import all_tensors, external_location, serialised
 from heteroplace.relay.module_source import source_attribute, with_source_attribute
 
-_LOCATION = b"location"
-"""The key of a tensor that names its file."""
 MAX_BYTES = 2**31 - 1
 """No larger model can be serialised by protobuf."""
 
@@ -97,18 +94,18 @@ class OnnxSource:
         changed = self.changed_files()
         if changed:
             raise FrontendError(f"{', '.join(changed)} changed since it was imported")
-        return self._read(has_weights=True)
+        if self.data is None:
+            return onnx.load(self.path, format="protobuf")
+        model: ModelProto = ModelProto.FromString(self.path_or_bytes)
+        return model
 
     def graph_only(self) -> ModelProto:
-        """Read the model without the weights that lie in files of their own."""
-        return self._read(has_weights=False)
-
-    def _read(self, has_weights: bool) -> ModelProto:
+        """Read the model; large initialisers may lack their elements."""
         content = self.path_or_bytes
-        if isinstance(content, bytes):
-            model: ModelProto = ModelProto.FromString(content)
-            return model
-        return onnx.load(content, format="protobuf", load_external_data=has_weights)
+        if isinstance(content, str):
+            return model_or_graph(content)
+        model: ModelProto = ModelProto.FromString(content)
+        return model
 
 
 def with_source(mod: tvm.IRModule, source: OnnxSource | None) -> tvm.IRModule:
@@ -149,18 +146,5 @@ def external_locations(path: Path) -> list[str]:
     FrontendError
         The file cannot be read, or is no ONNX model.
     """
-    if not _may_name_files(path):
-        return []
-    model = parse_file(path)
+    model = model_or_graph(path)
     return sorted({external_location(tensor) for tensor in all_tensors(model)} - {""})
-
-
-def _may_name_files(path: Path) -> bool:
-    """Tell whether a model file has the key that names other files. To parse it takes longer."""
-    try:
-        with path.open("rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        with content:
-            return content.find(_LOCATION) >= 0
-    except (OSError, ValueError):  # the reader says what is wrong with it
-        return True

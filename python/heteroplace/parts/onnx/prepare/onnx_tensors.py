@@ -10,6 +10,7 @@ Source: the comments of `onnx.proto` (TensorProto, fields and their use; "extern
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -38,6 +39,15 @@ _FIELDS = {
     **{"INT64": "int64_data", "STRING": "string_data"},
 }
 """The field that holds the elements where `raw_data` does not; of all others `int32_data`."""
+_GRAPH = ModelProto.DESCRIPTOR.fields_by_name["graph"].number
+_INITIALIZER = GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
+_ELEMENTS = {
+    TensorProto.DESCRIPTOR.fields_by_name[name].number
+    for name in ("raw_data", "int32_data", *_FIELDS.values())
+}
+_SMALL_BYTES = 4096
+_FIXED_BYTES = {1: 8, 5: 4}
+"""Of fields whose kind says their size."""
 _MAX_FAULTS = 5
 _NAMES = {number: name for name, number in TensorProto.DataType.items()}
 
@@ -61,6 +71,91 @@ def serialised(model: ModelProto, max_bytes: int) -> bytes | None:
     except EncodeError:  # what no file of protobuf holds
         return None
     return content if len(content) <= max_bytes else None
+
+
+def without_large_data(path: Path) -> ModelProto:
+    """Read an ONNX file without the elements of its large initialisers.
+
+    These are most of a file, and who looks at nodes, names and shapes need not parse them. Tensors
+    of nodes and small initialisers keep theirs.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    ValueError, DecodeError
+        It is no serialised model, or damaged.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        model: ModelProto = ModelProto.FromString(_small_model(content))
+    return model
+
+
+def _small_model(content: mmap.mmap) -> bytes:
+    """A serialised model without the elements of its large initialisers."""
+    pieces: list[bytes] = []
+    for number, begin, inner, end in _wire_fields(content, 0, len(content)):
+        if number == _GRAPH and inner > begin:
+            graph = b"".join(_small_fields(content, inner, end))
+            pieces += [content[begin : begin + 1], _varint(len(graph)), graph]
+        else:
+            pieces.append(content[begin:end])
+    return b"".join(pieces)
+
+
+def _small_fields(content: mmap.mmap, begin: int, end: int) -> Iterator[bytes]:
+    """The fields of a graph, serialised, but for the elements of large initialisers."""
+    for number, start, inner, stop in _wire_fields(content, begin, end):
+        if number != _INITIALIZER or stop - start <= _SMALL_BYTES:
+            yield content[start:stop]
+            continue
+        fields = _wire_fields(content, inner, stop)
+        kept = [content[a:z] for key, a, _, z in fields if key not in _ELEMENTS]
+        tensor = b"".join(kept)
+        yield from (content[start : start + 1], _varint(len(tensor)), tensor)
+
+
+def _wire_fields(content: mmap.mmap, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Number, first byte, first byte of what it holds, and end of each field of a message.
+
+    Source: the encoding of Protocol Buffers. A field of a fixed size holds no message, so its
+    content begins where it does.
+    """
+    at = begin
+    while at < end:
+        start = at
+        tag, at = _read_varint(content, at)
+        kind, inner = tag & 7, start
+        if kind == 0:
+            _, at = _read_varint(content, at)
+        elif kind == 2:
+            size, inner = _read_varint(content, at)
+            at = inner + size
+        elif kind in _FIXED_BYTES:
+            at += _FIXED_BYTES[kind]
+        else:
+            raise ValueError(f"byte {start} begins no field")
+        if at > end:
+            raise ValueError(f"the field at byte {start} ends behind its message")
+        yield tag >> 3, start, inner, at
+
+
+def _read_varint(content: mmap.mmap, at: int) -> tuple[int, int]:
+    """An integer of 7 bits a byte, and where it ends."""
+    value = shift = 0
+    while at < len(content):
+        byte = content[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise ValueError("the file ends within a field")
+
+
+def _varint(value: int) -> bytes:
+    groups = [value >> shift & 127 for shift in range(0, max(1, value.bit_length()), 7)]
+    return bytes([*(group | 128 for group in groups[:-1]), groups[-1]])
 
 
 def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:

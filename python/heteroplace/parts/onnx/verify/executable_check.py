@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -155,13 +157,12 @@ def _compared(
     max_error: float,
     input_sets: Sequence[InputSet],
 ) -> Verification:
-    changed = source.changed_files()
-    if changed:
-        raise _CannotCompare(f"{', '.join(changed)} changed since it was imported; import it again")
     num_items = executable.solution.plan.items
     seeded = [legal_arrays(mod["main"], seed) for seed in range(num_items)]
     outcomes = []
-    with Executor(executable) as executor:
+    # Meanwhile a process of its own computes the first reference.
+    with ExitStack() as loaded, ThreadPoolExecutor(1) as pool:
+        executor = pool.submit(_load, executable, source, loaded)
         comparison = _Comparison(executor, executable, mod, source, max_error)
         outcomes.append(comparison.outcome("", seeded))
         # Each item of a plan for several gets the same inputs.
@@ -175,11 +176,20 @@ def _compared(
     return replace(worst, given_inputs=given)
 
 
+def _load(executable: Executable, source: OnnxSource, loaded: ExitStack) -> Executor:
+    """Load an executable whose model is as it was imported."""
+    changed = source.changed_files()
+    if changed:
+        raise _CannotCompare(f"{', '.join(changed)} changed since it was imported; import it again")
+    return loaded.enter_context(Executor(executable))
+
+
 @dataclass(frozen=True)
 class _Comparison:
     """An executable beside its model."""
 
-    executor: Executor
+    executor: Future[Executor]
+    """Raises `_CannotCompare` where the model has changed."""
     executable: Executable
     mod: tvm.IRModule
     source: OnnxSource
@@ -232,11 +242,12 @@ class _Comparison:
                 for index in compared
             }
         except VerificationError as fault:
+            self.executor.result()
             raise _CannotCompare(str(fault)) from fault
         together = items[0]  # a single number of one item is no axis of several
         if len(items) > 1:
             together = {name: np.concatenate([item[name] for item in items]) for name in items[0]}
-        outputs = self.executor.run(together)
+        outputs = self.executor.result().run(together)
         parts = {
             index: [
                 _item(output, reference, index, len(items))
