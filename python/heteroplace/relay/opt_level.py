@@ -1,4 +1,4 @@
-"""The PassContext around a call -> the level at which its network is optimised.
+"""The PassContext around a call -> the level at which its network is optimised, and contexts in it.
 
 TVM's own default is 2: weights are packed in every run, and faster kernels are left out. A caller
 who opens no PassContext gets `DEFAULT_LEVEL`.
@@ -7,8 +7,9 @@ who opens no PassContext gets `DEFAULT_LEVEL`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import tvm
 
@@ -29,6 +30,20 @@ def default_opt_level() -> Iterator[None]:
         return
     with tvm.transform.PassContext(opt_level=DEFAULT_LEVEL):
         yield
+
+
+def inner_context(
+    config: Mapping[str, Any], instruments: Sequence[Any] = ()
+) -> tvm.transform.PassContext:
+    """Return the context in force with more options, and with these instruments alone."""
+    outer: Any = tvm.transform.PassContext.current()
+    return tvm.transform.PassContext(
+        opt_level=int(outer.opt_level),
+        required_pass=[str(name) for name in outer.required_pass],
+        disabled_pass=[str(name) for name in outer.disabled_pass],
+        instruments=list(instruments),
+        config={**dict(outer.config.items()), **config},
+    )
 
 
 def has_opened_context() -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 
 import tvm
 
+from heteroplace.relay.opt_level import inner_context
+
 _PASS = "InferType"
 _UNCALLED = ("main", "_tmp")
 """What begins the names of functions that none calls: the model, and what rewriters of patterns
@@ -55,11 +57,5 @@ def types_once() -> Iterator[None]:
     if len(current.instruments or ()):
         yield
         return
-    with tvm.transform.PassContext(
-        opt_level=int(current.opt_level),
-        required_pass=[str(name) for name in current.required_pass],
-        disabled_pass=[str(name) for name in current.disabled_pass],
-        instruments=[_TypesOnce()],
-        config=dict(current.config.items()),
-    ):
+    with inner_context({}, [_TypesOnce()]):
         yield

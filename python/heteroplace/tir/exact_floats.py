@@ -34,6 +34,7 @@ import numpy as np
 import tvm
 from tvm import tir
 
+from heteroplace.relay.opt_level import inner_context
 from heteroplace.tir.keep_nan import hidden
 
 _ADD_LOWER_PASS = "tir.add_lower_pass"
@@ -56,16 +57,8 @@ _LIMITS = {"float16": np.finfo(np.float16), "float64": np.finfo(np.float64)}
 @contextmanager
 def exact_floats() -> Iterator[None]:
     """Let TVM lower kernels with `ExactFloats` as the first pass."""
-    outer = tvm.transform.PassContext.current()
-    config = dict(outer.config.items())
-    config[_ADD_LOWER_PASS] = [[_BEFORE_ALL, ExactFloats()], *config.get(_ADD_LOWER_PASS, [])]
-    inner = tvm.transform.PassContext(
-        opt_level=outer.opt_level,
-        required_pass=list(outer.required_pass),
-        disabled_pass=list(outer.disabled_pass),
-        config=config,
-    )
-    with inner:
+    others = dict(tvm.transform.PassContext.current().config.items()).get(_ADD_LOWER_PASS, [])
+    with inner_context({_ADD_LOWER_PASS: [[_BEFORE_ALL, ExactFloats()], *others]}):
         yield
 
 

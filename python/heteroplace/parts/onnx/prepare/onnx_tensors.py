@@ -93,14 +93,14 @@ def without_large_data(path: Path) -> ModelProto:
 
 def _small_model(content: mmap.mmap) -> bytes:
     """A serialised model without the elements of its large initialisers."""
-    pieces: list[bytes] = []
+    fields: list[bytes] = []
     for number, begin, inner, end in _wire_fields(content, 0, len(content)):
         if number == _GRAPH and inner > begin:
             graph = b"".join(_small_fields(content, inner, end))
-            pieces += [content[begin : begin + 1], _varint(len(graph)), graph]
+            fields += [content[begin : begin + 1], _varint(len(graph)), graph]
         else:
-            pieces.append(content[begin:end])
-    return b"".join(pieces)
+            fields.append(content[begin:end])
+    return b"".join(fields)
 
 
 def _small_fields(content: mmap.mmap, begin: int, end: int) -> Iterator[bytes]:
@@ -110,8 +110,8 @@ def _small_fields(content: mmap.mmap, begin: int, end: int) -> Iterator[bytes]:
             yield content[start:stop]
             continue
         fields = _wire_fields(content, inner, stop)
-        kept = [content[a:z] for key, a, _, z in fields if key not in _ELEMENTS]
-        tensor = b"".join(kept)
+        small = [content[a:z] for key, a, _, z in fields if key not in _ELEMENTS]
+        tensor = b"".join(small)
         yield from (content[start : start + 1], _varint(len(tensor)), tensor)
 
 
