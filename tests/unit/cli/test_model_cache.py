@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -243,3 +244,72 @@ def test_a_changed_plugin_is_another_program(
     assert programs_digest() == first != without
     path.write_text("NUMBER = 2\n")
     assert programs_digest() not in (first, without)
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of one file, in place of all programs; an empty cache."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    path = tmp_path / "program" / "code.py"
+    path.parent.mkdir()
+    path.write_text("NUMBER = 1\n")
+    monkeypatch.setattr(model_cache, "_programs", lambda: [("program", str(path.parent))])
+    return path
+
+
+def test_a_program_that_did_not_change_is_not_read_again(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_cache, "_SETTLED_NS", -1)
+    first = programs_digest()
+    monkeypatch.setattr(model_cache, "_code_digest", lambda _: pytest.fail("it is read"))
+    assert programs_digest() == first
+
+
+@pytest.mark.parametrize("change", ["content", "size", "name", "another", "replaced"])
+def test_a_program_that_changed_is_read_again_whatever_its_dates_say(
+    program: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    monkeypatch.setattr(model_cache, "_SETTLED_NS", -1)
+    first, before = programs_digest(), program.stat()
+    time.sleep(0.05)  # more than the system's clock for files counts
+    new = program.with_name("new.py")
+    if change in ("content", "size"):
+        program.write_text("NUMBER = 2\n" if change == "content" else "NUMBER = 10\n")
+    elif change == "name":
+        program = program.rename(new)
+    else:
+        new.write_text("NUMBER = 2\n")
+        if change == "replaced":
+            new.rename(program)
+    os.utime(program, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert programs_digest() != first
+
+
+def test_a_program_that_changed_just_now_is_read_again(program: Path) -> None:
+    first = programs_digest()
+    program.write_text("NUMBER = 2\n")
+    assert programs_digest() != first
+
+
+def test_programs_that_are_gone_are_forgotten(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_cache, "_SETTLED_NS", -1)
+    programs_digest()
+    moved = program.parent.rename(program.parent.with_name("moved"))
+    monkeypatch.setattr(model_cache, "_programs", lambda: [("program", str(moved))])
+    programs_digest()
+    assert list(json.loads((cache_folder() / "programs.json").read_text())) == [str(moved)]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"path": 1}', "[1, 2]"])
+def test_a_damaged_list_of_programs_is_made_anew(
+    program: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    monkeypatch.setattr(model_cache, "_SETTLED_NS", -1)
+    first, kept = programs_digest(), cache_folder() / "programs.json"
+    expected = kept.read_text()
+    kept.write_text(content)
+    assert programs_digest() == first
+    assert kept.read_text() == expected

@@ -2,18 +2,21 @@
 
 The key of an entry covers, by content: the model file and its external weights, the cluster and
 its processors, the options and the files that they name, and the programs that compile. No date and
-no path is trusted. Which external files a model has depends on its bytes alone; a list of them
-lies next to the entries, so that a look-up needs no reader of ONNX models. No TVM.
+no path of a model is trusted. Digests of programs are kept by their state (`program_state`). Which
+external files a model has depends on its bytes alone; a list of them lies next to the entries, so
+that a look-up needs no reader of ONNX models. No TVM.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +27,7 @@ from typing import Any
 import heteroplace
 from heteroplace.costs.store import user_cache_folder
 from heteroplace.errors import ArtifactError, ClusterError, CostStoreError, FrontendError
-from heteroplace.files.digest import file_digest, program_digest
+from heteroplace.files.digest import file_digest, program_digest, program_state
 from heteroplace.files.output import json_text, write_text
 from heteroplace.files.working_folders import make_locked_folder, remove_unlocked_folders
 from heteroplace.machine.fingerprint import device_fingerprint
@@ -38,6 +41,9 @@ MODEL = ""
 
 _MODEL, _ABOUT = "model.so", "about.json"
 _NEW = ".new-"
+_PROGRAMS = "programs.json"
+_SETTLED_NS = 2 * 10**9
+"""A program that changed later may change again without another time of change."""
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "ortools", "scipy", "protobuf")
 _VARIABLES = {"TOPHUB_LOCATION": "NONE"}
 """Environment variables that change what TVM compiles, with their values where they are not set."""
@@ -88,7 +94,7 @@ def programs_digest() -> str:
     """Return the digest of all programs that compile models, in hex: heteroplace, TVM, plugins of
     other packages, and the libraries that they use."""
     parts = {
-        "programs": {name: _code_digest(path) for name, path in _programs()},
+        "programs": _code_digests(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "variables": {name: os.environ.get(name, value) for name, value in _VARIABLES.items()},
     }
@@ -104,6 +110,34 @@ def _programs() -> list[tuple[str, str]]:
             paths = spec.submodule_search_locations or filter(None, [spec.origin])
             programs += [(f"{name} {at}", path) for at, path in enumerate(paths)]
     return programs
+
+
+def _code_digests() -> dict[str, str]:
+    """The digest of each program by its name. Those of programs that have not changed since an
+    earlier command are kept next to the models: to compute them takes a third of a second."""
+    kept, digests, is_new = _read_digests(), {}, False
+    for name, path in _programs():
+        state, changed_ns = program_state(path)  # before the bytes are read
+        is_kept = path in kept and kept[path][0] == state
+        digests[name] = kept[path][1] if is_kept else _code_digest(path)
+        if not is_kept and time.time_ns() - changed_ns > _SETTLED_NS:
+            kept[path] = state, digests[name]
+            is_new = True
+    if is_new:
+        with contextlib.suppress(OSError, CostStoreError):  # the next command computes them again
+            cache_folder().mkdir(parents=True, exist_ok=True)
+            there = {path: entry for path, entry in kept.items() if Path(path).exists()}
+            write_text(json_text(there), cache_folder() / _PROGRAMS)
+    return digests
+
+
+def _read_digests() -> dict[str, tuple[str, str]]:
+    """State and digest of programs by their paths, as they were kept; empty: none were."""
+    try:
+        read = json.loads((cache_folder() / _PROGRAMS).read_text())
+        return {path: (str(state), str(digest)) for path, (state, digest) in read.items()}
+    except (OSError, CostStoreError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _code_digest(path: str) -> str:
