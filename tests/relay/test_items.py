@@ -41,9 +41,6 @@ from heteroplace.pipeline import build
 from heteroplace.relay.annotate.annotation_reader import read_solution
 from heteroplace.relay.annotate.writer import PLAN_ATTRIBUTE, annotate
 
-CHECKED = {"tir.disable_assert": False}
-"""Kernels check what programs hand them."""
-
 
 def perceptron() -> tvm.IRModule:
     """Layers of sizes that no kernel may start at, and a skip connection."""
@@ -149,7 +146,7 @@ def check_random_plans(name: str, seeds: Sequence[int], num_items: int | None = 
         cluster = clusters()[seed % 2]
         steps = random_item_steps(random, extraction.graph, cluster, items)
         solution = item_solution(extraction.graph, cluster, items, steps)
-        with tvm.transform.PassContext(opt_level=3, config=CHECKED):
+        with tvm.transform.PassContext(opt_level=3):
             executable = build(compiled, solution)
         check_same(executable, inputs, expected)
 
@@ -173,7 +170,7 @@ def test_the_pass_builds_what_several_items_are_asked_for(tmp_path: Path) -> Non
     inputs, expected = Reference(mod).items(4)
     cluster = clusters()[0]
     options = {"costs": batch_costs, "store": "off"}
-    with tvm.transform.PassContext(opt_level=3, config=CHECKED):
+    with tvm.transform.PassContext(opt_level=3):
         placed = hp.HeteroPlace(cluster, items=4, solver="bheft", **options)(mod)
         executable = hp.build(placed)
     solution = executable.solution
@@ -184,7 +181,7 @@ def test_the_pass_builds_what_several_items_are_asked_for(tmp_path: Path) -> Non
     executor.run(**inputs)
     assert executor.timeline(3).items == 4
     save_plan(solution.plan, solution.graph, cluster, tmp_path / "plan.json")
-    with tvm.transform.PassContext(opt_level=3, config=CHECKED):
+    with tvm.transform.PassContext(opt_level=3):
         again = hp.HeteroPlace(cluster, plan_in=tmp_path / "plan.json", **options)(mod)
     assert read_solution(again).plan.steps == solution.plan.steps
     executable.export_library(tmp_path / "model.so")

@@ -93,26 +93,6 @@ def test_what_is_only_lowered_is_not_compiled() -> None:
     assert all(kernel.code is None for kernel in kernels_of(network()))
 
 
-def test_kernels_do_not_check_their_arguments() -> None:
-    kernel = kernels_of(network())[0]
-    text = f"{kernel.symbol}: num_args should be".encode()
-    assert text not in library_module._object_file(kernel)
-    with tvm.transform.PassContext(opt_level=3, config={"tir.disable_assert": False}):
-        assert text in library_module._object_file(kernel)
-
-
-def test_a_kernel_that_makes_sure_of_something_does_so() -> None:
-    kernel = kernels_of(network())[0]
-    ((variable, function),) = kernel.functions.functions.items()
-    parameter = next(iter(function.buffer_map.values()))
-    is_null = tvm.tir.call_intrin("bool", "tir.isnullptr", parameter.data)
-    what = tvm.tir.StringImm("it is nowhere")
-    body = tvm.tir.AssertStmt(tvm.tir.Not(is_null), what, function.body)
-    functions = tvm.IRModule({variable: function.with_body(body)}, attrs=kernel.functions.attrs)
-    content = library_module._object_file(replace(kernel, functions=functions))
-    assert b"it is nowhere" in content
-
-
 def test_a_fault_of_the_code_generator_is_a_lowering_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import tvm
@@ -32,14 +32,11 @@ from heteroplace.lower.library_symbols import is_library_kernel
 from heteroplace.lower.lower_kernel import config_texts, kernel_of, last_cause, lower_kernel
 from heteroplace.lower.workspace import Workspace
 from heteroplace.native.compiled_file import SealedCode
-from heteroplace.relay.opt_level import inner_context
 from heteroplace.stage_log import Count
 
 _LIBRARY = "kernels.so"
 _Made = tuple[int, int, KernelCode]
 """Of a kernel the bytes of its `Workspace`, and its code."""
-_DISABLE_CHECKS = "tir.disable_assert"
-"""TVM's option that leaves out checks at run time."""
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
 """Says that the stack need not be executable; without it linkers warn."""
 
@@ -243,7 +240,7 @@ def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
         functions.update(dict(kernel.functions.functions.items()))
     target = kernels[0].target
     try:
-        with target, _without_checks(functions.values()):
+        with target:
             targets, host = tvm.target.Target.canon_target_map_and_host(
                 {target: tvm.IRModule(functions)}
             )
@@ -252,30 +249,6 @@ def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
         raise LoweringError(
             f"TVM cannot generate code for target {target}: {last_cause(str(err))}"
         ) from err
-
-
-@contextmanager
-def _without_checks(functions: Iterable[tvm.tir.PrimFunc]) -> Iterator[None]:
-    """Let TVM leave out the checks of arguments: programs are written with their kernels.
-
-    They are three quarters of an object file. A kernel that makes sure of something itself keeps
-    them, as do all where the PassContext says what becomes of them.
-    """
-    context: Any = tvm.transform.PassContext.current()
-    is_decided = _DISABLE_CHECKS in context.config or len(context.instruments or ())
-    if is_decided or any(map(_has_checks, functions)):
-        yield
-        return
-    with inner_context({_DISABLE_CHECKS: True}):
-        yield
-
-
-def _has_checks(function: tvm.tir.PrimFunc) -> bool:
-    found = []
-    tvm.tir.stmt_functor.post_order_visit(
-        function.body, lambda node: found.append(isinstance(node, tvm.tir.AssertStmt))
-    )
-    return any(found)
 
 
 def _exported(modules: Sequence[tvm.runtime.Module], folder: Path) -> list[Path]:
