@@ -115,18 +115,18 @@ def _programs() -> list[tuple[str, str]]:
 def _code_digests() -> dict[str, str]:
     """The digest of each program by its name. Those of programs that have not changed since an
     earlier command are kept next to the models: to compute them takes a third of a second."""
-    kept, digests, is_new = _read_digests(), {}, False
+    entries, digests, is_new = _read_digests(), {}, False
     for name, path in _programs():
         state, changed_ns = program_state(path)  # before the bytes are read
-        is_kept = path in kept and kept[path][0] == state
-        digests[name] = kept[path][1] if is_kept else _code_digest(path)
+        is_kept = path in entries and entries[path][0] == state
+        digests[name] = entries[path][1] if is_kept else _code_digest(path)
         if not is_kept and time.time_ns() - changed_ns > _SETTLED_NS:
-            kept[path] = state, digests[name]
+            entries[path] = state, digests[name]
             is_new = True
     if is_new:
         with contextlib.suppress(OSError, CostStoreError):  # the next command computes them again
             cache_folder().mkdir(parents=True, exist_ok=True)
-            there = {path: entry for path, entry in kept.items() if Path(path).exists()}
+            there = {path: entry for path, entry in entries.items() if Path(path).exists()}
             write_text(json_text(there), cache_folder() / _PROGRAMS)
     return digests
 
