@@ -22,6 +22,7 @@ from heteroplace.files.manifest import Manifest
 from heteroplace.hetero_place import build
 from heteroplace.lower import artifact, library
 from heteroplace.lower.executable import Executable
+from heteroplace.lower.program import ALIGNMENT_BYTES
 from heteroplace.model.text import print_cluster, print_plan
 from heteroplace.native.compiled_file import read_manifest
 from tests.compiled_files import FORMAT, TAIL, read_parts
@@ -340,5 +341,5 @@ def test_weights_start_at_aligned_offsets(executable: Executable) -> None:
     assert executable.blob.ctypes.data % 4096 == 0
     program = executable.lowered.program
     for constant in program.constants:
-        assert constant.blob_offset % artifact.ALIGNMENT_BYTES == 0
+        assert constant.blob_offset % ALIGNMENT_BYTES == 0
         assert constant.blob_offset + constant.bytes <= executable.blob.size
