@@ -67,7 +67,7 @@ class ModuleContents:
     """The plan, brought up to date with the annotations."""
     compiled: CompiledNetwork
     """The neutral module, with its tuned kernels, initial state and output names, and the kernels
-    that were compiled to measure it."""
+    that are compiled already."""
     source: relay.Expr | None
     """What the part that imported the module noted of its source; None: it was not imported."""
     verify: str

@@ -201,7 +201,7 @@ def build_placed(
     HeteroPlaceError
         See `build_module`.
     """
-    given = with_input_sets(mod, state.input_sets) if state.input_sets else mod
+    given = _with_input_sets(mod, state)
     given = with_requested_options(with_source_of(given, given, state.options.verify), keywords)
     compiled = state.known_compiled
     network = replace(compiled.network, output_names=read_output_names(given))
@@ -230,8 +230,7 @@ def place_network(mod: tvm.IRModule, cluster: Cluster, keywords: Mapping[str, An
     HeteroPlaceError
         See `pipeline.place`.
     """
-    _, solution = place(mod, cluster, *read_options(requested_keywords(keywords)))
-    return solution
+    return _placed(mod, cluster, requested_keywords(keywords)).known_solution
 
 
 @default_opt_level()
@@ -243,13 +242,11 @@ def annotate_network(
     The module carries the keywords, so that a later pass with other options is refused.
     """
     requested = requested_keywords(keywords)
-    options, limits = read_options(requested)
-    log = StageLog.of(options.progress)
-    state = _run(mod, cluster, options, limits, log)
+    state = _placed(mod, cluster, requested)
     # The output names and the source of the module as it was given.
-    given = with_input_sets(mod, state.input_sets) if state.input_sets else mod
-    with log.timed("annotate", "Write the plan and its kernels into the module."):
-        placed = annotate_as(given, state.known_compiled, state.known_solution, options.verify)
+    given, verify = _with_input_sets(mod, state), state.options.verify
+    with state.request.log.timed("annotate", "Write the plan and its kernels into the module."):
+        placed = annotate_as(given, state.known_compiled, state.known_solution, verify)
     return with_requested_options(placed, requested)
 
 
@@ -268,9 +265,18 @@ def compile_network(
         Notes the time of each stage that follows the plan.
     """
     requested = requested_keywords(keywords)
-    options, limits = read_options(requested)
-    state = _run(mod, cluster, options, limits, StageLog.of(options.progress))
-    return build_placed(mod, state, requested, log)
+    return build_placed(mod, _placed(mod, cluster, requested), requested, log)
+
+
+def _placed(mod: tvm.IRModule, cluster: Cluster, keywords: Mapping[str, Any]) -> PlaceState:
+    """Return the state after the last stage of placing, by the options of `keywords`."""
+    options, limits = read_options(keywords)
+    return _run(mod, cluster, options, limits, StageLog.of(options.progress))
+
+
+def _with_input_sets(mod: tvm.IRModule, state: PlaceState) -> tvm.IRModule:
+    """Return the module with the inputs of the option `verify_inputs`."""
+    return with_input_sets(mod, state.input_sets) if state.input_sets else mod
 
 
 def requested_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
