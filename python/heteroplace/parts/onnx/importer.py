@@ -157,16 +157,16 @@ def _imported(
 ) -> ImportedModel:
     """Import a model of fixed sizes; parameters and errors as of `from_onnx`."""
     with ThreadPoolExecutor(1) as pool:
-        return _imported_beside(pool, path_or_model, input_shapes, settings)
+        return _import_and_hash(pool, path_or_model, input_shapes, settings)
 
 
-def _imported_beside(
+def _import_and_hash(
     pool: ThreadPoolExecutor,
     path_or_model: str | os.PathLike[str] | ModelProto,
     input_shapes: Mapping[str, Sequence[int]],
     settings: _Settings,
 ) -> ImportedModel:
-    """Import a model of fixed sizes; meanwhile `pool` computes the digest of its file."""
+    """Import a model of fixed sizes; `pool` computes the digest of its file meanwhile."""
     start = time.process_time()
     require_tvm()
     register_onnx_mapping_shim()

@@ -18,7 +18,7 @@ from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.caches.fused_attention import is_fused
 from heteroplace.parts.onnx.caches.length_run import LengthValues
 from heteroplace.parts.onnx.prepare.node_attributes import attribute_of
-from heteroplace.parts.onnx.prepare.onnx_load import model_or_graph, true_inputs
+from heteroplace.parts.onnx.prepare.onnx_load import model_structure, true_inputs
 from heteroplace.parts.onnx.prepare.onnx_repair import ONNX_DOMAINS, describe_node
 from heteroplace.state_option import StateNames, possible_pairs
 
@@ -112,7 +112,7 @@ def share_capacity(
     mask = sizes.get(MASK, ())
     if len(mask) != _ROWS or not isinstance(mask[1], str):
         return
-    model = model_or_graph(source)
+    model = model_structure(source)
     outputs = [value.name for value in model.graph.output]
     names = [value.name for value in true_inputs(model.graph)]
     pairs = possible_pairs(state, names, outputs)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.errors import FrontendError
-from heteroplace.parts.onnx.prepare.onnx_load import model_or_graph
+from heteroplace.parts.onnx.prepare.onnx_load import model_structure
 from heteroplace.parts.onnx.prepare.onnx_operands import inputs_fixed_in
 
 _MAX_FIXED = 64
@@ -30,7 +30,7 @@ def fixed_by_arrays(
         Both empty if the file is no ONNX model: the import says what is wrong with it.
     """
     try:
-        graph = model_or_graph(path).graph
+        graph = model_structure(path).graph
     except FrontendError:
         return {}, {}
     shapes = {}

@@ -95,8 +95,8 @@ def parse_file(path: Path, *, has_weights: bool = True) -> ModelProto:
         raise FrontendError(f"{path} cannot be read: {err.strerror}.") from err
 
 
-def model_or_graph(source: str | os.PathLike[str] | ModelProto) -> ModelProto:
-    """Return a model in memory, or that of a file without its weights; see `parse_file`."""
+def model_structure(source: str | os.PathLike[str] | ModelProto) -> ModelProto:
+    """Return a model in memory as it is, or that of a file without its weights (`parse_file`)."""
     if isinstance(source, ModelProto):
         return source
     return parse_file(Path(source), has_weights=False)
@@ -317,7 +317,7 @@ def open_sizes(
 ) -> dict[str, tuple[int | str, ...]]:
     """Return the sizes of each input that leaves one free; see `heteroplace.frontends.Frontend`."""
     try:
-        model = model_or_graph(source)
+        model = model_structure(source)
     except FrontendError:  # whoever imports it says why
         return {}
     sizes = {}

@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from heteroplace.parts.onnx.prepare.onnx_load import (
     all_nodes,
-    model_or_graph,
+    model_structure,
     subgraphs,
     true_inputs,
 )
@@ -99,7 +99,7 @@ def inputs_fixed_in(path: str | os.PathLike[str]) -> tuple[str, ...]:
     These are `inputs_read_at_import`, and single integers and booleans that decide a branch of an
     `If`: its branches may then differ in their shapes.
     """
-    graph = model_or_graph(path).graph
+    graph = model_structure(path).graph
     conditions = [node.input[0] for node in all_nodes(graph) if node.op_type == "If"]
     single = {value.name for value in true_inputs(graph) if _is_single_integer(value)}
     deciding = [name for name in _inputs_behind(graph, conditions) if name in single]

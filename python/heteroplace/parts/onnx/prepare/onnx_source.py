@@ -22,7 +22,7 @@ from tvm import relay
 
 from heteroplace.errors import FrontendError
 from heteroplace.files.digest import file_digest
-from heteroplace.parts.onnx.prepare.onnx_load import model_or_graph
+from heteroplace.parts.onnx.prepare.onnx_load import model_structure
 from heteroplace.parts.onnx.prepare.onnx_tensors import all_tensors, external_location, serialised
 from heteroplace.relay.module_source import source_attribute, with_source_attribute
 
@@ -94,18 +94,15 @@ class OnnxSource:
         changed = self.changed_files()
         if changed:
             raise FrontendError(f"{', '.join(changed)} changed since it was imported")
-        if self.data is None:
-            return onnx.load(self.path, format="protobuf")
-        model: ModelProto = ModelProto.FromString(self.path_or_bytes)
-        return model
+        # In memory, it has all its weights.
+        return onnx.load(self.path, format="protobuf") if self.path else self.graph_only()
 
     def graph_only(self) -> ModelProto:
         """Read the model; large initialisers may lack their elements."""
         content = self.path_or_bytes
-        if isinstance(content, str):
-            return model_or_graph(content)
-        model: ModelProto = ModelProto.FromString(content)
-        return model
+        return model_structure(
+            content if isinstance(content, str) else ModelProto.FromString(content)
+        )
 
 
 def with_source(mod: tvm.IRModule, source: OnnxSource | None) -> tvm.IRModule:
@@ -146,5 +143,5 @@ def external_locations(path: Path) -> list[str]:
     FrontendError
         The file cannot be read, or is no ONNX model.
     """
-    model = model_or_graph(path)
+    model = model_structure(path)
     return sorted({external_location(tensor) for tensor in all_tensors(model)} - {""})

@@ -242,7 +242,7 @@ class _Comparison:
                 for index in compared
             }
         except VerificationError as fault:
-            self.executor.result()
+            self.executor.result()  # where the model has changed, that is the reason
             raise _CannotCompare(str(fault)) from fault
         together = items[0]  # a single number of one item is no axis of several
         if len(items) > 1:
