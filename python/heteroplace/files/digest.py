@@ -44,8 +44,8 @@ def program_digest(folder: str | os.PathLike[str]) -> str:
 def program_state(path: str | os.PathLike[str]) -> tuple[str, int]:
     """Return the state of a package's code and tables, or of one file, and when it last changed.
 
-    The state covers names, sizes, inodes and the times of the last change. The system alone sets
-    these times, so programs of equal states have equal bytes, unless they changed just now.
+    The state covers names, sizes, inodes and times. No program can choose when a file's last change
+    was (`st_ctime_ns`). So equal states mean equal bytes, unless a file changed just now.
 
     Returns
     -------

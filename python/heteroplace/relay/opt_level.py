@@ -1,4 +1,4 @@
-"""The PassContext around a call -> the level at which its network is optimised, and contexts in it.
+"""The PassContext around a call -> the level at which its network is optimised; inner contexts.
 
 TVM's own default is 2: weights are packed in every run, and faster kernels are left out. A caller
 who opens no PassContext gets `DEFAULT_LEVEL`.

@@ -308,8 +308,8 @@ def test_a_damaged_list_of_programs_is_made_anew(
     program: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     monkeypatch.setattr(model_cache, "_SETTLED_NS", -1)
-    first, kept = programs_digest(), cache_folder() / "programs.json"
-    expected = kept.read_text()
-    kept.write_text(content)
+    first, path = programs_digest(), cache_folder() / "programs.json"
+    expected = path.read_text()
+    path.write_text(content)
     assert programs_digest() == first
-    assert kept.read_text() == expected
+    assert path.read_text() == expected

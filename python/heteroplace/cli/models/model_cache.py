@@ -43,7 +43,8 @@ _MODEL, _ABOUT = "model.so", "about.json"
 _NEW = ".new-"
 _PROGRAMS = "programs.json"
 _SETTLED_NS = 2 * 10**9
-"""A program that changed later may change again without another time of change."""
+"""The digest of a program that changed less long ago is not kept: it may change once more at the
+same time of the system's clock."""
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "ortools", "scipy", "protobuf")
 _VARIABLES = {"TOPHUB_LOCATION": "NONE"}
 """Environment variables that change what TVM compiles, with their values where they are not set."""
