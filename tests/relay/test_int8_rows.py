@@ -45,6 +45,7 @@ def rounding_kernel(rows: int, depth: int, block: int) -> tvm.runtime.Module:
     return tvm.build(te.create_schedule([tensors[0].op]), [a, *tensors], BEST)
 
 
+@needs_vnni
 @pytest.mark.parametrize("block", [16, 32])
 def test_rows_are_rounded_to_the_nearest_number(block: int) -> None:
     rows, depth = 3, 128
@@ -63,6 +64,7 @@ def test_rows_are_rounded_to_the_nearest_number(block: int) -> None:
     np.testing.assert_array_equal(sums, blocks.sum(axis=2))
 
 
+@needs_vnni
 @pytest.mark.parametrize("odd", [np.nan, -np.nan, np.inf, -np.inf])
 def test_what_is_no_number_makes_its_block_nan(odd: float) -> None:
     x = np.ones((1, 64), "float32")
