@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -164,6 +165,42 @@ def test_code_for_another_processor_is_refused_with_what_it_lacks(
     features = "".join(f"feature {name}\n" for name in [*absent, "sse3"])
     path = sealed_with(good, tmp_path, "code ", f"{features}code ")
     with pytest.raises(ExecutionError, match=f"its code uses {', '.join(absent)}, which this"):
+        hp.load(path)
+
+
+@pytest.mark.parametrize(
+    "old, new, passed",
+    [
+        ("arena 128 2 32 4", "arena 128 2 32 3", "cpu; float32 (4); float32 (4); float32 (3)"),
+        ("arena 128 2 32 4", "arena 128 2 16 4", "cpu; float32 (4); float32 (4); float16 (4)"),
+        ("arena 128 2 32 4", "arena 128 0 32 4", "cpu; float32 (4); float32 (4); int32 (4)"),
+        ("arena 128 2 32 4", "arena 128 2 32 2,2", "cpu; float32 (4); float32 (4); float32 (2, 2)"),
+        ("arena 128 2 32 4", "arena 128 2 32 -", "cpu; float32 (4); float32 (4); float32 ()"),
+        (" 0,1,2 -", " 0,2 -", "cpu; float32 (4); float32 (4)"),
+        (" 0,1,2 -", " 0,1,2,2 -", "cpu; float32 (4); float32 (4); float32 (4); float32 (4)"),
+        (
+            'space 0 "ram" 1 0 256\nqueue 0 "core0" cpu 1 0 0 0',
+            'space 0 "ram" 2 0 256\nqueue 0 "core0" cuda 2 0 0 -',
+            "cuda; float32 (4); float32 (4); float32 (4)",
+        ),
+    ],
+)
+def test_a_call_that_does_not_pass_what_its_kernel_takes_is_refused(
+    good: Path, tmp_path: Path, old: str, new: str, passed: str
+) -> None:
+    parts = read_parts(good)
+    program = parts.program.decode()
+    program = program.replace('queue 1 "core1" cpu 1 0 0 1\n', "").replace("join 1 0 0 0 -\n", "")
+    program = program.replace("call 0 0 0 2", "call 0 0 0 1")
+    assert old in program
+    program = program.replace(old, new)
+    path = tmp_path / "changed.so"
+    path.write_bytes(replace(parts, program=program.encode()).sealed().to_bytes())
+    takes = "cpu; float32 (4); float32 (4); float32 (4)"
+    message = (
+        rf"line \d+: kernel 'add_exp_\w+' takes {re.escape(f'({takes}), got ({passed})')}; bui"
+    )
+    with pytest.raises(ArtifactError, match=message):
         hp.load(path)
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import tvm
 from relay_models import compiled_of, conv, cpu_cluster, extraction_of, module
-from tvm import relay
+from tvm import relay, tir
+from tvm.ir.instrument import PassTimingInstrument
 
 from heteroplace.errors import LoweringError
 from heteroplace.lower import library as library_module
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Kernel
 from heteroplace.lower.library import KEPT_KERNELS, compile_kernels
+from heteroplace.tir.lowered_functions import with_functions
 from tests.programs import child_processes
 
 
@@ -122,6 +124,41 @@ def test_a_kernel_that_cannot_be_lowered_is_an_error_of_the_network(
         compiled.kernels(cpu_cluster(), placement(compiled))
     monkeypatch.setattr(library_module, "lower_kernel", lower)
     assert compiled.kernels(cpu_cluster(), placement(compiled)).library.image
+
+
+def checks_in_each_call(kernel: Kernel) -> bool:
+    return "Assert fail" in library_module.generate_code([kernel]).get_source("ll")
+
+
+def test_a_kernel_says_what_it_takes_and_does_not_check_it() -> None:
+    x, y = relay.var("x", shape=(1, 8)), relay.var("y", shape=(), dtype="float32")
+    compiled = compiled_of(extraction_of(module([x, y], relay.greater(x, y))))
+    (kernel,) = kernels_of(compiled)
+    assert kernel.arguments == "cpu; float32 (1, 8); float32 (); bool (1, 8)"
+    assert not checks_in_each_call(kernel)
+    made = compiled.calls(cpu_cluster(), placement(compiled), compiles=True).kernels
+    assert made[kernel.symbol].arguments == kernel.arguments
+    assert f"{kernel.symbol}; {kernel.arguments}\n".encode() in compile_kernels([kernel]).image
+
+
+def test_a_kernel_with_a_check_of_its_own_checks_its_arguments_too() -> None:
+    x = relay.var("x", shape=(1, 8))
+    (kernel,) = kernels_of(compiled_of(extraction_of(module([x], relay.sqrt(x)))))
+    check = tir.AssertStmt(tir.const(True), tir.StringImm("own"), tir.Evaluate(0))
+    assert kernel.functions is not None
+    checked = with_functions(kernel.functions, lambda f: f.with_body(tir.SeqStmt([check, f.body])))
+    own = replace(kernel, functions=checked)
+    assert own.arguments == ""
+    assert checks_in_each_call(own)
+
+
+def test_checks_stay_where_the_pass_context_asks_for_them() -> None:
+    x = relay.var("x", shape=(1, 8))
+    (kernel,) = kernels_of(compiled_of(extraction_of(module([x], relay.sqrt(x)))))
+    with tvm.transform.PassContext(opt_level=3, config={"tir.disable_assert": False}):
+        assert checks_in_each_call(kernel)
+    with tvm.transform.PassContext(opt_level=3, instruments=[PassTimingInstrument()]):
+        assert checks_in_each_call(kernel)
 
 
 class Kept(dict[tuple[str, str], bytes]):

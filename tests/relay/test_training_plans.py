@@ -17,19 +17,22 @@ from relay_models import cores, extracted_anew
 from sharded_plans import far_cluster, near_cluster, solution_of_plan
 from test_random_ranks import load_ranks
 from training_plans import TrainingPlanner, sgd, training_module, with_shared_values
+from tvm import tir
 
 import heteroplace as hp
 from heteroplace.errors import ExecutionError
 from heteroplace.lower.compile import CompiledKernels, CompiledNetwork
 from heteroplace.lower.executable import Executable, write_programs
 from heteroplace.lower.items.items import lower_items
+from heteroplace.lower.library import compile_kernels
 from heteroplace.lower.lower import lower
-from heteroplace.lower.program import QueueInstruction
+from heteroplace.lower.lower_kernel import lower_kernel
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.solution import Solution
 from heteroplace.relay.tasks.network import Network, network_of
 from heteroplace.simulate.simulator import simulate
+from heteroplace.tir.lowered_functions import with_functions
 
 NUM_STEPS = 3
 
@@ -223,28 +226,11 @@ def test_state_is_what_was_set_before_any_run(small: TrainingCase) -> None:
 
 @pytest.mark.costly
 def test_state_has_no_value_after_a_run_that_failed(small: TrainingCase) -> None:
-    """A kernel is given tensors of other shapes than it has, and refuses them."""
     lowered = small.executable.lowered
-    shapes = [tensor.shape for tensor in lowered.program.tensors]
-    queue, number = next(
-        (queue, number)
-        for queue in lowered.program.queues
-        for number, each in enumerate(queue.instructions)
-        if each.kind == "call" and shapes[first_of(each)] != shapes[last_of(each)]
-    )
-    call = queue.instructions[number]
-    turned = ",".join(call.fields[2].split(",")[::-1])
-    instructions = list(queue.instructions)
-    instructions[number] = replace(call, fields=(*call.fields[:2], turned))
-    queues = tuple(
-        replace(queue, instructions=instructions) if each is queue else each
-        for each in lowered.program.queues
-    )
-    wrong = replace(lowered, program=replace(lowered.program, queues=queues))
-    program, state = loaded(small.kernels, wrong)
+    program, state = loaded(with_failing_kernel(small.kernels), lowered)
     for name, array in small.weights.items():
         state.write(name, array)
-    with pytest.raises(ExecutionError, match="Assert fail"):
+    with pytest.raises(ExecutionError, match=r"Assert fail: .*it fails"):
         program.run(small.inputs)
     with pytest.raises(ExecutionError, match="has no value"):
         state.read("w0")
@@ -252,12 +238,17 @@ def test_state_has_no_value_after_a_run_that_failed(small: TrainingCase) -> None
     assert state.read("w0").tobytes() == small.weights["w0"].tobytes()
 
 
-def first_of(call: QueueInstruction) -> int:
-    return int(call.fields[2].split(",")[0])
-
-
-def last_of(call: QueueInstruction) -> int:
-    return int(call.fields[2].split(",")[-1])
+def with_failing_kernel(kernels: CompiledKernels) -> CompiledKernels:
+    """The same kernels, but the first fails."""
+    first, *others = kernels.calls.kernels.values()
+    assert first.function is not None
+    lowered = lower_kernel(first.symbol, first.function, first.target)
+    check = tir.AssertStmt(tir.const(False), tir.StringImm("it fails"), tir.Evaluate(0))
+    functions = with_functions(
+        lowered.functions, lambda f: f.with_body(tir.SeqStmt([check, f.body]))
+    )
+    failing = replace(lowered, functions=functions)
+    return CompiledKernels(kernels.calls, compile_kernels([failing, *others]))
 
 
 RANK = """

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import tvm
+from tvm import tir
 
 from heteroplace.lower.weight_blob import WeightLayout
 from heteroplace.lower.workspace import Workspace
@@ -211,6 +212,8 @@ class KernelCode:
     object_file: _Bytes
     hashes: tuple[int, ...]
     """As `Kernel.hashes`."""
+    arguments: str = ""
+    """As `Kernel.arguments`."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,22 @@ class Kernel:
         assert self.functions is not None  # it was lowered here
         return tuple(sorted(map(structural_hash, self.functions.functions.values())))
 
+    @cached_property
+    def arguments(self) -> str:
+        """The device and the tensors that it takes, as the executor writes them:
+        "cpu; float32 (1, 64); float32 (1, 64)". Who loads it compares them with all calls.
+        "": it has no fixed shapes, or checks of its own, and so checks all in each call."""
+        if self.code is not None:
+            return self.code.arguments
+        if self.functions is None or any(map(_has_checks, self.functions.functions.values())):
+            return ""
+        entry = self.functions[self.symbol]
+        buffers = [entry.buffer_map.get(parameter) for parameter in entry.params]
+        if not all(buffer is not None and _is_plain(buffer) for buffer in buffers):
+            return ""
+        device = "cpu" if self.target.kind.name == "llvm" else self.target.kind.name
+        return "; ".join([device, *map(_tensor_text, buffers)])
+
 
 def structural_hash(function: tvm.ir.BaseFunc) -> int:
     """Return the hash of the code and parameters of a function of Relay or TIR, whatever its name;
@@ -251,3 +270,23 @@ def structural_hash(function: tvm.ir.BaseFunc) -> int:
     if function.attrs is not None and _NAME_ATTRIBUTE in function.attrs:
         function = function.without_attr(_NAME_ATTRIBUTE)
     return int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
+
+
+def _has_checks(function: tir.PrimFunc) -> bool:
+    checks: list[tir.AssertStmt] = []
+
+    def visit(node: tvm.Object) -> None:
+        if isinstance(node, tir.AssertStmt):
+            checks.append(node)
+
+    tir.stmt_functor.post_order_visit(function.body, visit)
+    return bool(checks)
+
+
+def _is_plain(buffer: tir.Buffer) -> bool:
+    """Whether it is a whole tensor of a fixed shape."""
+    return not buffer.strides and all(isinstance(extent, tir.IntImm) for extent in buffer.shape)
+
+
+def _tensor_text(buffer: tir.Buffer) -> str:
+    return f"{buffer.dtype} ({', '.join(str(int(extent)) for extent in buffer.shape)})"

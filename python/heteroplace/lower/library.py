@@ -32,6 +32,7 @@ from heteroplace.lower.library_symbols import is_library_kernel
 from heteroplace.lower.lower_kernel import config_texts, kernel_of, last_cause, lower_kernel
 from heteroplace.lower.workspace import Workspace
 from heteroplace.native.compiled_file import SealedCode
+from heteroplace.relay.opt_level import inner_context
 from heteroplace.stage_log import Count
 
 _LIBRARY = "kernels.so"
@@ -39,6 +40,10 @@ _Made = tuple[int, int, KernelCode]
 """Of a kernel the bytes of its `Workspace`, and its code."""
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
 """Says that the stack need not be executable; without it linkers warn."""
+_ARGUMENTS = "heteroplace_kernel_arguments"
+"""Symbol of a text in the library: a line "symbol; arguments" for each kernel that does not check
+its arguments. The executor reads it (`src/exec/engine/kernel_arguments.h`)."""
+_WITHOUT_CHECKS = "tir.disable_assert"
 
 _LINK_OPTIONS = (
     *("-shared", "-fPIC", "-nostartfiles", "-s"),
@@ -165,7 +170,7 @@ def _made(
     """Lower a kernel and generate its code in a context; return `_Made` as bytes."""
     kernel = lower_kernel(symbol, function, target)
     with context:
-        code = KernelCode(_object_file(kernel), kernel.hashes)
+        code = KernelCode(_object_file(kernel), kernel.hashes, kernel.arguments)
     workspace = kernel.workspace
     return msgspec.msgpack.encode((workspace.caller_bytes, workspace.helper_bytes, code))
 
@@ -195,6 +200,7 @@ def compile_kernels(kernels: Iterable[Kernel], on_kernel: Count | None = None) -
     compiled: list[bytes] = []
     # Kernels of a GPU stay together: its compiler takes longer to start than to compile one.
     others: dict[str, list[Kernel]] = {}
+    kernels = list(kernels)
     for kernel in kernels:
         if kernel.code is not None:
             compiled.append(kernel.code.object_file)
@@ -212,9 +218,21 @@ def compile_kernels(kernels: Iterable[Kernel], on_kernel: Count | None = None) -
             path.write_bytes(content)
         if others:
             objects += _exported([generate_code(group) for group in others.values()], folder)
+        objects.append(folder / "arguments.s")
+        objects[-1].write_text(_arguments_table(kernels))
         path = folder / _LIBRARY
         link(objects, path)
         return KernelLibrary({file.name: file.read_bytes() for file in objects}, path.read_bytes())
+
+
+def _arguments_table(kernels: Sequence[Kernel]) -> str:
+    """Return the text at `_ARGUMENTS`, as assembly."""
+    lines = [f"{each.symbol}; {each.arguments}\\n" for each in kernels if each.arguments]
+    texts = [f'.ascii "{line}"\n' for line in lines]
+    return (
+        f"{_EMPTY_ASSEMBLY}.section .rodata\n.globl {_ARGUMENTS}\n{_ARGUMENTS}:\n"
+        f"{''.join(texts)}.byte 0\n"
+    )
 
 
 def _object_file(kernel: Kernel) -> bytes:
@@ -227,7 +245,9 @@ def _object_file(kernel: Kernel) -> bytes:
 def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
     """Generate the code of kernels of one target.
 
-    `tvm.build` would lower them a second time, which takes a third of its time.
+    TVM's kernels check the type and shape of each argument in each call. Here the executor checks
+    all calls when it loads a program, by `Kernel.arguments`, and kernels with such a line do not.
+    (`tvm.build` would also lower the kernels a second time, which takes a third of its time.)
 
     Raises
     ------
@@ -238,9 +258,11 @@ def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
     for kernel in kernels:
         assert kernel.functions is not None  # what is left of a compiled kernel has a library
         functions.update(dict(kernel.functions.functions.items()))
-    target = kernels[0].target
+    target, context = kernels[0].target, tvm.transform.PassContext.current()
+    if all(kernel.arguments for kernel in kernels) and not context.instruments:
+        context = inner_context({_WITHOUT_CHECKS: True, **dict(context.config.items())})
     try:
-        with target:
+        with target, context:
             targets, host = tvm.target.Target.canon_target_map_and_host(
                 {target: tvm.IRModule(functions)}
             )

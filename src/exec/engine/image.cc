@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "exec/devices/own_runtime.h"
+#include "exec/engine/kernel_arguments.h"
 #include "exec/program/bundle.h"
 #include "support/error.h"
 
@@ -58,6 +59,8 @@ Image::Image(const ExecutorSource& source)
   program_ = OwnProgram(source);
   branch_steps_ = MakeBranchSteps(program_);
   if (library_->IsInMemory()) CheckKernelsInMemory();
+  const auto* arguments = static_cast<const char*>(library_->Symbol(kKernelArguments));
+  if (arguments != nullptr) CheckKernelArguments(program_, arguments);
   blob_ = source.blob;
   CheckBlob(program_, blob_);
   // All devices before any memory: "no GPU" must not be hidden by a failed allocation.
