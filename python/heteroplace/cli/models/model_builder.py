@@ -23,6 +23,7 @@ from heteroplace.lower.executable import Executable
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
 from heteroplace.pipeline.model_import import Say, check_costs, import_model, with_annotations
+from heteroplace.relay.opt_level import default_context
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.stage_log import StageLog
 from heteroplace.terminal import listed
@@ -161,7 +162,8 @@ def place_model(
     if is_annotated:
         options = with_annotations(frontend_of(path), path, imported, cluster, options, log.detail)
     given = {"params": imported.params, "progress": log, **options}
-    return pipeline.place_network(imported.mod, cluster, given)
+    with default_context():
+        return pipeline.place_network(imported.mod, cluster, given)
 
 
 @interruptible
@@ -201,7 +203,8 @@ def compile_model(
     if is_annotated:
         options = with_annotations(frontend_of(path), path, imported, cluster, options, log.detail)
     given = {"params": imported.params, "progress": log, **options}
-    executable = pipeline.compile_network(imported.mod, cluster, given, log)
+    with default_context():
+        executable = pipeline.compile_network(imported.mod, cluster, given, log)
     legal = {}
     if executable.source is not None:
         intervals = legal_inputs(executable.source.mod["main"])

@@ -39,7 +39,7 @@ def call_flops(call: relay.Call) -> int:
         rows = outputs[0] // max(1, _columns(call))
         depth = data[-2] if _transposes_a(call) else data[-1]
         return 2 * rows * _columns(call) * depth if weights else 0
-    if "pool2d" in name and hasattr(call.attrs, "pool_size"):
+    if "pool2d" in name and "pool_size" in set(call.attrs.keys()):
         return outputs[0] * math.prod(int(extent) for extent in call.attrs.pool_size)
     inputs = [
         math.prod(static_shape(type_))
