@@ -249,9 +249,12 @@ class Kernel:
 
     @cached_property
     def arguments(self) -> str:
-        """The device and the tensors that it takes, as the executor writes them:
-        "cpu; float32 (1, 64); float32 (1, 64)". Who loads it compares them with all calls.
-        "": it has no fixed shapes, or checks of its own, and so checks all in each call."""
+        """The device and the tensors that it takes: "cpu; float32 (1, 64); float32 (1, 64)".
+
+        The executor compares them with all calls when it loads a program (`DescribeTensor` of
+        `src/exec/devices/tvm_abi.h` writes tensors in this way). "": it checks its arguments in
+        each call, because it has other checks too, or a shape that is not fixed.
+        """
         if self.code is not None:
             return self.code.arguments
         if self.functions is None or any(map(_has_checks, self.functions.functions.values())):

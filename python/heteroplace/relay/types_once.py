@@ -5,7 +5,7 @@ pass over functions: some 60 times for a network, which took most of the time in
 are prepared. Here a module is left as it is if all its functions were typed before.
 
 The type relations of ops with layouts also write all rules of their layouts as text, for a log that
-is off: 0.7 ms for a convolution, where other ops take 0.02. Here their results are remembered.
+is off. That takes 0.7 ms for a convolution, and other ops take 0.02. So results are remembered.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _is_alone(mod: tvm.IRModule) -> bool:
 def types_once() -> Iterator[None]:
     """Within, passes run under the options in force, and types that are known are not inferred.
 
-    Where somebody has instruments of his own, he sees every pass, and nothing is left out.
+    A caller with instruments sees every pass, and nothing is left out.
     """
     _remember_results()
     current: Any = tvm.transform.PassContext.current()
@@ -97,8 +97,8 @@ class _RememberedRelation:
         self._own = constraint.func
         self._assign = tvm.ir.EnvFunc.get(_RELATIONS + "Identity")
         self._results: dict[tuple[Any, ...], tuple[tvm.ir.Attrs, relay.Type | None]] = {}
-        """By the address of attributes, which are held, and the types of the arguments. None: it
-        is being found."""
+        """By the address of attributes, which are held here, and the types of the arguments. A type
+        is None while it is inferred."""
 
     def __call__(self, types: Any, num_inputs: int, attributes: Any, reporter: Any) -> bool:
         """Say whether the types are found; parameters are those of all type relations."""
