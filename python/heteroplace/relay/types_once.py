@@ -11,7 +11,6 @@ is off. That takes 0.7 ms for a convolution, and other ops take 0.02. So results
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,14 +77,14 @@ def types_once() -> Iterator[None]:
         yield
 
 
-@functools.cache
 def _remember_results() -> None:
     """Give each slow op a relation that remembers what the op's own one says, for good."""
     for name in _SLOW_OPS:
-        op = tvm.ir.Op.get(name)
         relation = f"heteroplace.{name}"
-        tvm.register_func(_RELATIONS + relation, _RememberedRelation(op), override=True)
-        op.add_type_rel(relation)
+        if tvm.get_global_func(_RELATIONS + relation, allow_missing=True) is None:
+            op = tvm.ir.Op.get(name)
+            tvm.register_func(_RELATIONS + relation, _RememberedRelation(op))
+            op.add_type_rel(relation)
 
 
 class _RememberedRelation:

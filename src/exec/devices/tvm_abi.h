@@ -96,7 +96,8 @@ std::string DeviceName(const DLDevice& device);
 /*! \brief "float32", "bool". */
 std::string TypeName(const DLDataType& dtype);
 
-/*! \brief "float32 (1, 3, 224, 224)". Files of kernels have such texts: see kernel_arguments.h. */
+/*! \brief "float32 (1, 3, 224, 224)". Libraries of kernels have such texts
+ * (`exec/engine/kernel_arguments.h`). */
 std::string DescribeTensor(const DLDataType& dtype, const std::vector<int64_t>& shape);
 
 /*!
