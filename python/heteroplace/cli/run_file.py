@@ -207,7 +207,8 @@ def _ran(
     inputs = make_inputs(manifest.inputs, given, legal, seed)
     values = program.run(inputs)
     outputs = {name: value for (name, _, _), value in zip(manifest.outputs, values, strict=True)}
-    one_ns = max(1, min(int(ns) for ns in program.benchmark(_MIN_RUNS)))  # they warm up too
+    warm_runs = min(num_runs or _MIN_RUNS, _MIN_RUNS)
+    one_ns = max(1, min(int(ns) for ns in program.benchmark(warm_runs)))
     count = num_runs or min(max(_MEASURE_NS // one_ns, _MIN_RUNS), _MAX_RUNS)
     before = Usage.now()
     times = sorted(int(ns) for ns in program.benchmark(count))
