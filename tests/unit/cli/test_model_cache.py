@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -292,6 +293,29 @@ def test_a_program_that_changed_just_now_is_read_again(program: Path) -> None:
     assert programs_digest() != first
 
 
+def test_the_digest_of_a_large_file_is_kept_until_it_changes(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_cache, "_SETTLED_NS", -1)
+    large, small = tmp_path / "large.onnx", tmp_path / "small.onnx"
+    large.write_bytes(bytes(model_cache._LARGE_BYTES))
+    small.write_bytes(bytes(8))
+    first, before = model_cache.digest_of(large), large.stat()
+    assert model_cache.digest_of(small) == hashlib.sha256(bytes(8)).hexdigest()
+    assert list(json.loads((cache_folder() / "digests.json").read_text())) == [str(large)]
+    with monkeypatch.context() as patched:
+        patched.setattr(model_cache, "_code_digest", lambda _: pytest.fail("it is read"))
+        assert model_cache.digest_of(large) == first
+    time.sleep(0.05)  # more than the system's clock for files counts
+    with large.open("r+b") as file:
+        file.write(b"1")
+    os.utime(large, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert model_cache.digest_of(large) == hashlib.sha256(large.read_bytes()).hexdigest() != first
+    large.unlink()
+    with pytest.raises(FrontendError, match=r"large\.onnx: cannot be read: No such file"):
+        model_cache.digest_of(large)
+
+
 def test_programs_that_are_gone_are_forgotten(
     program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,7 +324,7 @@ def test_programs_that_are_gone_are_forgotten(
     moved = program.parent.rename(program.parent.with_name("moved"))
     monkeypatch.setattr(model_cache, "_programs", lambda: [("program", str(moved))])
     programs_digest()
-    assert list(json.loads((cache_folder() / "programs.json").read_text())) == [str(moved)]
+    assert list(json.loads((cache_folder() / "digests.json").read_text())) == [str(moved)]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"path": 1}', "[1, 2]"])
@@ -308,7 +332,7 @@ def test_a_damaged_list_of_programs_is_made_anew(
     program: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     monkeypatch.setattr(model_cache, "_SETTLED_NS", -1)
-    first, path = programs_digest(), cache_folder() / "programs.json"
+    first, path = programs_digest(), cache_folder() / "digests.json"
     expected = path.read_text()
     path.write_text(content)
     assert programs_digest() == first

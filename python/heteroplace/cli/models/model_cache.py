@@ -1,10 +1,11 @@
 """Compiled models in the user's cache, by a digest of everything that decides their results.
 
 The key of an entry covers, by content: the model file and its external weights, the cluster and
-its processors, the options and the files that they name, and the programs that compile. No date and
-no path of a model is trusted. Digests of programs are kept by their state (`program_state`). Which
-external files a model has depends on its bytes alone; a list of them lies next to the entries, so
-that a look-up needs no reader of ONNX models. No TVM.
+its processors, the options and the files that they name, and the programs that compile. No path of
+a model is trusted, and no date that a program can choose. Digests of programs and of large files
+are kept by their state (`program_state`). Which external files a model has depends on its bytes
+alone; a list of them lies next to the entries, so that a look-up needs no reader of ONNX models. No
+TVM.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -41,10 +42,12 @@ MODEL = ""
 
 _MODEL, _ABOUT = "model.so", "about.json"
 _NEW = ".new-"
-_PROGRAMS = "programs.json"
+_KEPT = "digests.json"
 _SETTLED_NS = 2 * 10**9
-"""The digest of a program that changed less long ago is not kept: it may change once more at the
-same time of the system's clock."""
+"""The digest of what changed less long ago is not kept: it may change once more at the same time of
+the system's clock."""
+_LARGE_BYTES = 2**20
+"""The digests of smaller files take about a millisecond, and are not kept."""
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "ortools", "scipy", "protobuf")
 _VARIABLES = {"TOPHUB_LOCATION": "NONE"}
 """Environment variables that change what TVM compiles, with their values where they are not set."""
@@ -114,28 +117,35 @@ def _programs() -> list[tuple[str, str]]:
 
 
 def _code_digests() -> dict[str, str]:
-    """The digest of each program by its name. Those of programs that have not changed since an
-    earlier command are kept next to the models: to compute them takes a third of a second."""
-    entries, digests, is_new = _read_digests(), {}, False
-    for name, path in _programs():
+    """The digest of each program by its name."""
+    programs = _programs()
+    digests = _kept_digests([path for _, path in programs])
+    return {name: digest for (name, _), digest in zip(programs, digests, strict=True)}
+
+
+def _kept_digests(paths: Sequence[str]) -> list[str]:
+    """The digests of programs and files. Those of what has not changed since an earlier command are
+    kept next to the models: to compute them takes a third of a second for TVM, and for 350 MB."""
+    entries, digests, is_new = _read_digests(), list[str](), False
+    for path in paths:
         state, changed_ns = program_state(path)  # before the bytes are read
         is_kept = path in entries and entries[path][0] == state
-        digests[name] = entries[path][1] if is_kept else _code_digest(path)
+        digests.append(entries[path][1] if is_kept else _code_digest(path))
         if not is_kept and time.time_ns() - changed_ns > _SETTLED_NS:
-            entries[path] = state, digests[name]
+            entries[path] = state, digests[-1]
             is_new = True
     if is_new:
         with contextlib.suppress(OSError, CostStoreError):  # the next command computes them again
             cache_folder().mkdir(parents=True, exist_ok=True)
             there = {path: entry for path, entry in entries.items() if Path(path).exists()}
-            write_text(json_text(there), cache_folder() / _PROGRAMS)
+            write_text(json_text(there), cache_folder() / _KEPT)
     return digests
 
 
 def _read_digests() -> dict[str, tuple[str, str]]:
-    """State and digest of programs by their paths, as they were kept; empty: none were."""
+    """State and digest of programs and files by their paths; empty: none were kept."""
     try:
-        read = json.loads((cache_folder() / _PROGRAMS).read_text())
+        read = json.loads((cache_folder() / _KEPT).read_text())
         return {path: (str(state), str(digest)) for path, (state, digest) in read.items()}
     except (OSError, CostStoreError, ValueError, TypeError, AttributeError):
         return {}
@@ -173,9 +183,16 @@ def digest_of(path: Path) -> str:
         The file cannot be read.
     """
     try:
-        return file_digest(path)
+        return _file_digest(path)
     except OSError as err:
         raise FrontendError(f"{path}: cannot be read: {err.strerror}") from err
+
+
+def _file_digest(path: Path) -> str:
+    """The digest of a file, which is kept if it is large."""
+    with path.open("rb") as file:  # open files have their true state, also those of other machines
+        is_large = os.fstat(file.fileno()).st_size >= _LARGE_BYTES
+        return _kept_digests([str(path.absolute())])[0] if is_large else file_digest(path)
 
 
 def look_up(model: Path, settings: str) -> tuple[Path, About] | None:
@@ -195,7 +212,7 @@ def look_up(model: Path, settings: str) -> tuple[Path, About] | None:
     try:
         cache = cache_folder()
         locations: list[str] = json.loads(_locations_file(cache, settings, digest).read_text())
-        digests = {place: file_digest(model.parent / place) for place in locations}
+        digests = {place: _file_digest(model.parent / place) for place in locations}
         folder = cache / _entry_key(settings, {**digests, MODEL: digest})
         value = json.loads((folder / _ABOUT).read_text())
         legal = {name: _range(*ends) for name, ends in value["legal"].items()}
