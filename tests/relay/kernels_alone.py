@@ -7,6 +7,7 @@ from tempfile import mkdtemp
 
 import numpy as np
 import tvm
+from tvm import tir
 
 from heteroplace.files.manifest import State
 from heteroplace.lower.compile import CompiledKernels
@@ -15,6 +16,7 @@ from heteroplace.native.compiled_file import SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.run.state import ProgramState
+from heteroplace.tir.lowered_functions import with_functions
 from heteroplace.tvm_bridge import library_path
 
 Arrays = dict[str, np.ndarray]
@@ -35,6 +37,12 @@ def loaded(kernels: CompiledKernels, lowered: Lowered) -> tuple[LoadedProgram, P
     native = NativeExecutor(str(library_path()), code.path, text, blob=blob)
     states = ProgramState(native, [State(name, ports) for name, ports in lowered.state.items()])
     return BareProgram(native, states, code), states
+
+
+def with_check(functions: tvm.IRModule, condition: bool, message: str) -> tvm.IRModule:
+    """Lowered functions that first check a condition."""
+    check = tir.AssertStmt(tir.const(condition), tir.StringImm(message), tir.Evaluate(0))
+    return with_functions(functions, lambda each: each.with_body(tir.SeqStmt([check, each.body])))
 
 
 class KernelsAlone:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import tvm
+from kernels_alone import with_check
 from relay_models import compiled_of, conv, cpu_cluster, extraction_of, module
-from tvm import relay, tir
+from tvm import relay
 from tvm.ir.instrument import PassTimingInstrument
 
 from heteroplace.errors import LoweringError
@@ -17,7 +18,6 @@ from heteroplace.lower import library as library_module
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Kernel
 from heteroplace.lower.library import KEPT_KERNELS, compile_kernels
-from heteroplace.tir.lowered_functions import with_functions
 from tests.programs import child_processes
 
 
@@ -136,18 +136,16 @@ def test_a_kernel_says_what_it_takes_and_does_not_check_it() -> None:
     (kernel,) = kernels_of(compiled)
     assert kernel.arguments == "cpu; float32 (1, 8); float32 (); bool (1, 8)"
     assert not checks_in_each_call(kernel)
-    made = compiled.calls(cpu_cluster(), placement(compiled), compiles=True).kernels
-    assert made[kernel.symbol].arguments == kernel.arguments
+    kernels = compiled_kernels(compiled)
+    assert kernels[kernel.symbol].arguments == kernel.arguments
     assert f"{kernel.symbol}; {kernel.arguments}\n".encode() in compile_kernels([kernel]).image
 
 
 def test_a_kernel_with_a_check_of_its_own_checks_its_arguments_too() -> None:
     x = relay.var("x", shape=(1, 8))
     (kernel,) = kernels_of(compiled_of(extraction_of(module([x], relay.sqrt(x)))))
-    check = tir.AssertStmt(tir.const(True), tir.StringImm("own"), tir.Evaluate(0))
     assert kernel.functions is not None
-    checked = with_functions(kernel.functions, lambda f: f.with_body(tir.SeqStmt([check, f.body])))
-    own = replace(kernel, functions=checked)
+    own = replace(kernel, functions=with_check(kernel.functions, True, "own"))
     assert own.arguments == ""
     assert checks_in_each_call(own)
 

@@ -30,7 +30,7 @@ from tvm import relay
 import heteroplace
 from benchmarks.peers.stock import in_pass_context
 from heteroplace import pipeline, routing
-from heteroplace.errors import LoweringError, RoutingError, UnsupportedRelayError
+from heteroplace.errors import ArtifactError, LoweringError, RoutingError, UnsupportedRelayError
 from heteroplace.files.routes_file import RoutesReader
 from heteroplace.lower.carried import carried_kernels
 from heteroplace.lower.compile import CompiledNetwork
@@ -43,6 +43,7 @@ from heteroplace.lower.segments import ValueName
 from heteroplace.measure.batches import of_batch
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.model.cost import batches_of
+from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.parts.routing.dynamic.recorded_routes import read_profile
 from heteroplace.parts.routing.lower.paired_calls import Version, paired_calls
 from heteroplace.parts.routing.relay.branch_sizes import resize_branches
@@ -50,6 +51,7 @@ from heteroplace.parts.routing.relay.rewrite import model_digest, update_routers
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.run.executor import Executor
 from heteroplace.simulate.decisions import decisions_of_records, load_shares
+from heteroplace.tvm_bridge import library_path
 from zoo.models.routed_vision import msdnet
 
 Inputs = dict[str, np.ndarray]
@@ -96,6 +98,16 @@ def test_branches_are_compiled_at_their_capacities_and_alike_ones_once() -> None
     assert capacities == [["1", "4", "16"]] * 8
     kernels = {each.partition("=")[2].partition("(")[0] for c in calls for each in c[7].split(";")}
     assert len(kernels) == 6  # two layers at three capacities, for all four experts
+
+
+@pytest.mark.costly
+def test_a_branch_that_does_not_pass_what_its_kernel_takes_is_refused() -> None:
+    executable = routed_executable(switch_layer())
+    text, code = executable.manifest.program_text, executable.library.sealed()
+    turned = re.sub(r"(branch_call .*?=\d+\()(\d+@?),(\d+@?)", r"\1\3,\2", text, count=1)
+    assert turned != text
+    with pytest.raises(ArtifactError, match=r"kernel '\w+' takes \(cpu; .*\), got \(cpu; "):
+        NativeExecutor(str(library_path()), code.path, turned, blob=executable.lowered.make_blob())
 
 
 @pytest.mark.costly

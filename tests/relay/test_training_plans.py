@@ -11,13 +11,12 @@ from random import Random
 import numpy as np
 import pytest
 import tvm
-from kernels_alone import Arrays, KernelsAlone, loaded
+from kernels_alone import Arrays, KernelsAlone, loaded, with_check
 from rank_jobs import python, run_job
 from relay_models import cores, extracted_anew
 from sharded_plans import far_cluster, near_cluster, solution_of_plan
 from test_random_ranks import load_ranks
 from training_plans import TrainingPlanner, sgd, training_module, with_shared_values
-from tvm import tir
 
 import heteroplace as hp
 from heteroplace.errors import ExecutionError
@@ -32,7 +31,6 @@ from heteroplace.model.memory_use.live_memory import live_peaks
 from heteroplace.model.solution import Solution
 from heteroplace.relay.tasks.network import Network, network_of
 from heteroplace.simulate.simulator import simulate
-from heteroplace.tir.lowered_functions import with_functions
 
 NUM_STEPS = 3
 
@@ -243,11 +241,7 @@ def with_failing_kernel(kernels: CompiledKernels) -> CompiledKernels:
     first, *others = kernels.calls.kernels.values()
     assert first.function is not None
     lowered = lower_kernel(first.symbol, first.function, first.target)
-    check = tir.AssertStmt(tir.const(False), tir.StringImm("it fails"), tir.Evaluate(0))
-    functions = with_functions(
-        lowered.functions, lambda f: f.with_body(tir.SeqStmt([check, f.body]))
-    )
-    failing = replace(lowered, functions=functions)
+    failing = replace(lowered, functions=with_check(lowered.functions, False, "it fails"))
     return CompiledKernels(kernels.calls, compile_kernels([failing, *others]))
 
 

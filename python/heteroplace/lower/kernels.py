@@ -276,14 +276,9 @@ def structural_hash(function: tvm.ir.BaseFunc) -> int:
 
 
 def _has_checks(function: tir.PrimFunc) -> bool:
-    checks: list[tir.AssertStmt] = []
-
-    def visit(node: tvm.Object) -> None:
-        if isinstance(node, tir.AssertStmt):
-            checks.append(node)
-
-    tir.stmt_functor.post_order_visit(function.body, visit)
-    return bool(checks)
+    nodes: list[tvm.Object] = []
+    tir.stmt_functor.post_order_visit(function.body, nodes.append)
+    return any(isinstance(node, tir.AssertStmt) for node in nodes)
 
 
 def _is_plain(buffer: tir.Buffer) -> bool:

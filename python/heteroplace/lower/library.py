@@ -62,8 +62,8 @@ class KernelLibrary:
     Parameters
     ----------
     objects
-        Content of the files that it was linked from, by name: one for each kernel of a CPU, and
-        what TVM makes of those of GPUs.
+        Content of the files that it was linked from, by name: one for each kernel of a CPU, what
+        TVM makes of those of GPUs, and a table of the arguments of all.
     image
         The library of kernels alone.
     """

@@ -58,7 +58,7 @@ class _Walk:
 
     def height(self, statement: tir.Stmt | None) -> int:
         """Greatest sum of workspace that is held at once within a statement."""
-        # Not asked for a body: TVM takes 0.2 ms to say that there is none.
+        # These have no body, and TVM takes 0.2 ms to say so.
         if statement is None or isinstance(statement, (tir.BufferStore, tir.Evaluate)):
             return 0
         if isinstance(statement, tir.SeqStmt):

@@ -33,7 +33,7 @@ _SLOW_OPS = (
     *("layout_transform", "image.resize2d", "nn.upsampling", "nn.depth_to_space"),
 )
 _MOST_RESULTS = 4096
-"""Of an op; more than the largest networks have."""
+"""Of one op; the largest networks have fewer."""
 
 
 @tvm.instrument.pass_instrument
@@ -78,7 +78,7 @@ def types_once() -> Iterator[None]:
 
 
 def _remember_results() -> None:
-    """Give each slow op a relation that remembers what the op's own one says, for good."""
+    """Give each slow op a relation that remembers the results of the op's own, for good."""
     for name in _SLOW_OPS:
         relation = f"heteroplace.{name}"
         if tvm.get_global_func(_RELATIONS + relation, allow_missing=True) is None:

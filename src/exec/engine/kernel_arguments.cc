@@ -12,8 +12,10 @@ namespace heteroplace::exec {
 namespace {
 
 /*! \brief What kernels take, by symbol. */
-std::unordered_map<std::string_view, std::string_view> ReadTable(std::string_view table) {
-  std::unordered_map<std::string_view, std::string_view> takes;
+using Arguments = std::unordered_map<std::string_view, std::string_view>;
+
+Arguments ReadTable(std::string_view table) {
+  Arguments takes;
   while (!table.empty()) {
     const std::string_view line = table.substr(0, table.find('\n'));
     table.remove_prefix(std::min(line.size() + 1, table.size()));
@@ -23,55 +25,44 @@ std::unordered_map<std::string_view, std::string_view> ReadTable(std::string_vie
   return takes;
 }
 
-/*! \brief Compares the calls of one program. */
-class ArgumentCheck {
- public:
-  ArgumentCheck(const Program& program, std::string_view table)
-      : program_(program), takes_(ReadTable(table)) {}
-
-  void CheckAll() const {
-    for (const Queue& queue : program_.queues) {
-      for (const Instruction& at : queue.instructions) {
-        if (at.opcode == Opcode::kCall) Check(queue, at, at.kernel, at.tensors);
-        if (at.opcode == Opcode::kBranchCall) CheckBranch(queue, at);
-      }
-    }
+/*! \brief What a call on a queue passes, as the table has it. */
+std::string Passed(const Program& program, const Queue& queue,
+                   const std::vector<int32_t>& tensors) {
+  std::string text = IsHost(queue.device) ? "cpu" : "cuda";
+  for (const int32_t id : tensors) {
+    const Tensor& tensor = program.tensors[static_cast<size_t>(id)];
+    text += "; " + DescribeTensor(tensor.dtype, tensor.shape);
   }
-
- private:
-  void CheckBranch(const Queue& queue, const Instruction& at) const {
-    for (const CapacityCall& call : at.work->calls) {
-      std::vector<int32_t> tensors;
-      for (const Operand& operand : call.operands) tensors.push_back(operand.tensor);
-      Check(queue, at, call.kernel, tensors);
-    }
-  }
-
-  void Check(const Queue& queue, const Instruction& at, int32_t kernel,
-             const std::vector<int32_t>& tensors) const {
-    const std::string& symbol = program_.kernels[static_cast<size_t>(kernel)];
-    const auto entry = takes_.find(symbol);
-    if (entry == takes_.end()) return;
-    std::string passed = IsHost(queue.device) ? "cpu" : "cuda";
-    for (const int32_t id : tensors) {
-      const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
-      passed += "; " + DescribeTensor(tensor.dtype, tensor.shape);
-    }
-    if (passed == entry->second) return;
-    throw Error(ErrorKind::kArtifact, "program line " + std::to_string(at.line) + ": kernel '" +
-                                          symbol + "' takes (" + std::string(entry->second) +
-                                          "), got (" + passed +
-                                          "); build the program and its kernels together");
-  }
-
-  const Program& program_;
-  const std::unordered_map<std::string_view, std::string_view> takes_;
-};
+  return text;
+}
 
 }  // namespace
 
 void CheckKernelArguments(const Program& program, std::string_view table) {
-  ArgumentCheck(program, table).CheckAll();
+  const Arguments takes = ReadTable(table);
+  const auto check = [&](const Queue& queue, int line, int32_t kernel,
+                         const std::vector<int32_t>& tensors) {
+    const std::string& symbol = program.kernels[static_cast<size_t>(kernel)];
+    const auto entry = takes.find(symbol);
+    if (entry == takes.end()) return;
+    const std::string passed = Passed(program, queue, tensors);
+    if (passed == entry->second) return;
+    throw Error(ErrorKind::kArtifact, "program line " + std::to_string(line) + ": kernel '" +
+                                          symbol + "' takes (" + std::string(entry->second) +
+                                          "), got (" + passed +
+                                          "); build the program and its kernels together");
+  };
+  for (const Queue& queue : program.queues) {
+    for (const Instruction& at : queue.instructions) {
+      if (at.opcode == Opcode::kCall) check(queue, at.line, at.kernel, at.tensors);
+      if (at.opcode != Opcode::kBranchCall) continue;
+      for (const CapacityCall& call : at.work->calls) {
+        std::vector<int32_t> tensors;
+        for (const Operand& operand : call.operands) tensors.push_back(operand.tensor);
+        check(queue, at.line, call.kernel, tensors);
+      }
+    }
+  }
 }
 
 }  // namespace heteroplace::exec

@@ -7,7 +7,8 @@
 
 namespace heteroplace::exec {
 
-/*! \brief Symbol of a library: what those of its kernels take that do not check it in each call. */
+/*! \brief Symbol of a text in a library: the arguments of kernels that do not check them in each
+ * call. */
 inline constexpr const char* kKernelArguments = "heteroplace_kernel_arguments";
 
 /*!

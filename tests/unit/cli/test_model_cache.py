@@ -263,7 +263,7 @@ def test_a_program_that_did_not_change_is_not_read_again(
 ) -> None:
     monkeypatch.setattr(model_cache, "_SETTLED_NS", -1)
     first = programs_digest()
-    monkeypatch.setattr(model_cache, "_code_digest", lambda _: pytest.fail("it is read"))
+    monkeypatch.setattr(model_cache, "_new_digest", lambda _: pytest.fail("it is read"))
     assert programs_digest() == first
 
 
@@ -304,7 +304,7 @@ def test_the_digest_of_a_large_file_is_kept_until_it_changes(
     assert model_cache.digest_of(small) == hashlib.sha256(bytes(8)).hexdigest()
     assert list(json.loads((cache_folder() / "digests.json").read_text())) == [str(large)]
     with monkeypatch.context() as patched:
-        patched.setattr(model_cache, "_code_digest", lambda _: pytest.fail("it is read"))
+        patched.setattr(model_cache, "_new_digest", lambda _: pytest.fail("it is read"))
         assert model_cache.digest_of(large) == first
     time.sleep(0.05)  # more than the system's clock for files counts
     with large.open("r+b") as file:

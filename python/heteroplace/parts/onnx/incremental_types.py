@@ -107,7 +107,7 @@ class IncrementalImport:
     def shape_of(
         self, x: Any, dtype: str = "int64", start: int | None = None, end: int | None = None
     ) -> Any:
-        """Stand in for `common.shape_of`, which has numpy look for arrays in objects of TVM."""
+        """Stand in for `common.shape_of`, where numpy takes TVM's objects for arrays."""
         shape = self.infer_type(x).checked_type.shape
         if not all(isinstance(extent, tvm.tir.IntImm) for extent in shape):
             return _STOCK_SHAPE_OF(x, dtype, start, end)
@@ -212,7 +212,7 @@ def linear_time_import() -> Iterator[IncrementalImport]:
 
 
 def _name_of(node: Any) -> str:
-    """Stand in for `common.get_name`: nothing else than a variable is asked for its name."""
+    """Stand in for `common.get_name`: only variables are asked for their names."""
     return str(node.name_hint) if isinstance(node, (relay.Var, tvm.ir.GlobalVar)) else ""
 
 
