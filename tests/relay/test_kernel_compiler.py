@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from kernels_alone import with_check
@@ -18,6 +19,7 @@ from heteroplace.lower import library as library_module
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Kernel
 from heteroplace.lower.library import KEPT_KERNELS, compile_kernels
+from heteroplace.relay.targets import kernel_target
 from tests.programs import child_processes
 
 
@@ -157,6 +159,39 @@ def test_checks_stay_where_the_pass_context_asks_for_them() -> None:
         assert checks_in_each_call(kernel)
     with tvm.transform.PassContext(opt_level=3, instruments=[PassTimingInstrument()]):
         assert checks_in_each_call(kernel)
+
+
+def lowered_for_avx2(body: relay.Expr, x: relay.Var) -> Sequence[Kernel]:
+    cluster, target = cpu_cluster(), str(kernel_target(tvm.target.Target("llvm -mcpu=haswell")))
+    devices = [replace(device, target=target) for device in cluster.devices]
+    cluster = replace(cluster, devices=tuple(devices))
+    compiled = compiled_of(extraction_of(module([x], body)))
+    return list(compiled.calls(cluster, placement(compiled)).kernels.values())
+
+
+def made_with(
+    option: str, kernels: Sequence[Kernel], monkeypatch: pytest.MonkeyPatch
+) -> Mapping[str, bytes]:
+    monkeypatch.setattr(library_module, "_FEWER_PROMOTIONS", option)
+    return compile_kernels([replace(each, code=None) for each in kernels]).objects
+
+
+def test_sums_of_products_and_convolutions_stay_in_registers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used, all_promotions, none = (
+        library_module._FEWER_PROMOTIONS,
+        "-licm-mssa-max-acc-promotion:uint=250",
+        "-disable-licm-promotion:bool=true",
+    )
+    x = relay.var("x", shape=(1, 24, 56, 56))
+    kernels = lowered_for_avx2(relay.nn.relu(conv(x, 72, 24, kernel=1)), x)
+    x = relay.var("x", shape=(7, 256))
+    weight = relay.const(np.ones((128, 256), "float32"))
+    kernels = [*kernels, *lowered_for_avx2(relay.nn.dense(x, weight), x)]
+    code = made_with(used, kernels, monkeypatch)
+    assert code == made_with(all_promotions, kernels, monkeypatch)
+    assert code != made_with(none, kernels, monkeypatch)
 
 
 class Kept(dict[tuple[str, str], bytes]):

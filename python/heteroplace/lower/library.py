@@ -33,6 +33,7 @@ from heteroplace.lower.lower_kernel import config_texts, kernel_of, last_cause, 
 from heteroplace.lower.workspace import Workspace
 from heteroplace.native.compiled_file import SealedCode
 from heteroplace.relay.opt_level import inner_context
+from heteroplace.relay.targets import float_lanes, has_stock_kernels
 from heteroplace.stage_log import Count
 
 _LIBRARY = "kernels.so"
@@ -44,6 +45,16 @@ _ARGUMENTS = "heteroplace_kernel_arguments"
 """Symbol of a text in the library: a line "symbol; arguments" for each kernel that does not check
 its arguments. The executor reads it (`src/exec/engine/kernel_arguments.h`)."""
 _WITHOUT_CHECKS = "tir.disable_assert"
+_LLVM_OPTIONS = "cl-opt"
+_FEWER_PROMOTIONS = "-licm-mssa-max-acc-promotion:uint=60"
+"""Of LLVM: loops with more than 60 accesses to memory write their results there in each round.
+
+LLVM would keep these in registers until the loop ends. For that it compares all accesses of a loop
+with each other, those of the loops inside too. Sums are kept by the innermost loop, which has about
+45 accesses where vectors have 8 numbers.
+"""
+_LANES = 8
+"""Numbers in a vector of the targets for which `_FEWER_PROMOTIONS` was measured (AVX2)."""
 
 _LINK_OPTIONS = (
     *("-shared", "-fPIC", "-nostartfiles", "-s"),
@@ -258,7 +269,7 @@ def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
     for kernel in kernels:
         assert kernel.functions is not None  # what is left of a compiled kernel has a library
         functions.update(dict(kernel.functions.functions.items()))
-    target, context = kernels[0].target, tvm.transform.PassContext.current()
+    target, context = _code_target(kernels[0].target), tvm.transform.PassContext.current()
     if all(kernel.arguments for kernel in kernels) and not context.instruments:
         context = inner_context({_WITHOUT_CHECKS: True, **dict(context.config.items())})
     try:
@@ -271,6 +282,17 @@ def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
         raise LoweringError(
             f"TVM cannot generate code for target {target}: {last_cause(str(err))}"
         ) from err
+
+
+def _code_target(target: tvm.target.Target) -> tvm.target.Target:
+    """Return a target for which LLVM makes code that is as fast in less time."""
+    if has_stock_kernels(target) or _LLVM_OPTIONS in target.attrs or float_lanes(target) != _LANES:
+        return target
+    own, host = (
+        tvm.target.Target({**each.export(), _LLVM_OPTIONS: [_FEWER_PROMOTIONS]})
+        for each in (target, target.host or target)
+    )
+    return tvm.target.Target(own, host)
 
 
 def _exported(modules: Sequence[tvm.runtime.Module], folder: Path) -> list[Path]:
