@@ -11,7 +11,7 @@ so on. So the time goes to whoever gains.
 Every candidate is measured by the same simulator, and the best single device is always among them,
 so the result is never longer than it. For throughput, or several items, a part solves
 (`objective_solver.py`). Where costs are measured, it ends sooner if the gains stop
-(`SolveOptions.ends_stalled`).
+(`SolveOptions.ends_stalled`), and sooner still if the bound proves that little is left to gain.
 
 Several devices are used only if they gain enough (`gains_enough`) by the objective; where a bound
 proves that they cannot, nothing is searched (`SolveOptions.stop_gain_ratio`).
@@ -73,6 +73,8 @@ _GAIN_RATIO = 5e-4
 """Smaller gains do not prolong the turns of the refinement solver; nor those of the search."""
 _WAIT_SHARE = 0.15
 """Of the time limit: how long at least `auto` waits for a gain where it ends when it stalls."""
+_CLOSE_WAIT_SHARE = 0.02
+"""The same once its plan is close to the bound."""
 _MIN_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
 
@@ -225,6 +227,11 @@ class _Auto:
         best = self._best
         return None if best is None else best.makespan_ns
 
+    def _is_close(self) -> bool:
+        """Whether the bound proves that what is left to gain is not worth a search."""
+        best_ns, ratio = self._best_ns, self._options.stop_gain_ratio
+        return best_ns is not None and not gains_enough(self._bound_ns, best_ns, ratio)
+
     def _is_over(self) -> bool:
         is_stopped = self._is_proven() or self._was_interrupted or self._deadline.is_over()
         return is_stopped or self._patience_left_s() <= 0
@@ -233,7 +240,11 @@ class _Auto:
         """How much longer a gain is waited for."""
         if not self._options.ends_stalled:
             return math.inf
-        patience_s = max(_WAIT_SHARE * self._options.time_limit_s, self._gained_s)
+        limit_s = self._options.time_limit_s
+        if self._is_close():
+            patience_s = _CLOSE_WAIT_SHARE * limit_s
+        else:
+            patience_s = max(_WAIT_SHARE * limit_s, self._gained_s)
         return self._gained_s + patience_s - (time.perf_counter() - self._begin)
 
     def _improve(self, initial: list[NativePlan]) -> None:
@@ -294,7 +305,10 @@ class _Auto:
         has_work = self._options.iterations is not None  # which ends the only turn
         while not self._is_over() and (name, self._best_ns) not in self._exhausted:
             before_ns = self._best_ns
-            self._refine(name, self._deadline if has_work else self._deadline.within(turn_s))
+            deadline = self._deadline if has_work else self._deadline.within(turn_s)
+            if self._is_close():
+                deadline = deadline.within(self._patience_left_s())
+            self._refine(name, deadline)
             if has_work or before_ns is None or self._best_ns is None:
                 return
             if self._best_ns > (1 - _GAIN_RATIO) * before_ns:

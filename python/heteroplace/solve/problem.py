@@ -200,7 +200,8 @@ class SolveOptions:
     )
     stop_gain_ratio: float = 0.0
     """`auto` looks no further once a bound proves that no plan for one item is shorter than the
-    best single device by more than this part."""
+    best single device by more than this part. With `ends_stalled` it hardly looks further once none
+    is so much shorter than its own plan."""
     ends_stalled: bool = False
     """`auto` ends when it has gained nothing for as long as its last gain took, or for a small part
     of the time limit, whichever is longer."""
