@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import tvm
 from numpy_relay import run_by_numpy
-from relay_models import TARGET, cpu_cluster, random_costs
+from relay_models import TARGET, compiled_of, cpu_cluster, extraction_of, module, random_costs
 from tvm import relay
 from tvm.contrib import graph_executor
 
 import heteroplace as hp
+from heteroplace.lower.kernels import Kernel
 from heteroplace.parts.kernels.cpu.own_schedules import register_schedules
 from heteroplace.place_options import KERNELS
 from heteroplace.relay.targets import kernel_target
@@ -50,6 +52,19 @@ def check_by_all_kernels(mod: tvm.IRModule, inputs: Mapping[str, np.ndarray]) ->
             )
         (found,) = hp.Executor(executable).run(**inputs)
         check_near(found, expected)
+
+
+def lowered_for_avx2(
+    body: relay.Expr, x: relay.Var, disabled_pass: Sequence[str] = ()
+) -> Sequence[Kernel]:
+    """The lowered kernels of a network of one input for processors with vectors of 8 numbers."""
+    target = str(kernel_target(tvm.target.Target("llvm -mcpu=haswell")))
+    cluster = cpu_cluster()
+    devices = tuple(replace(device, target=target) for device in cluster.devices)
+    compiled = compiled_of(extraction_of(module([x], body)))
+    placement = [0] * len(compiled.graph.tasks)
+    with tvm.transform.PassContext(opt_level=3, disabled_pass=disabled_pass):
+        return list(compiled.calls(replace(cluster, devices=devices), placement).kernels.values())
 
 
 def check_near(found: np.ndarray, expected: np.ndarray, least_scale: float = 0.0) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from kernels_alone import with_check
+from own_kernels import lowered_for_avx2
 from relay_models import compiled_of, conv, cpu_cluster, extraction_of, module
 from tvm import relay
 from tvm.ir.instrument import PassTimingInstrument
@@ -19,7 +20,6 @@ from heteroplace.lower import library as library_module
 from heteroplace.lower.compile import CompiledNetwork
 from heteroplace.lower.kernels import Kernel
 from heteroplace.lower.library import KEPT_KERNELS, compile_kernels
-from heteroplace.relay.targets import kernel_target
 from tests.programs import child_processes
 
 
@@ -159,14 +159,6 @@ def test_checks_stay_where_the_pass_context_asks_for_them() -> None:
         assert checks_in_each_call(kernel)
     with tvm.transform.PassContext(opt_level=3, instruments=[PassTimingInstrument()]):
         assert checks_in_each_call(kernel)
-
-
-def lowered_for_avx2(body: relay.Expr, x: relay.Var) -> Sequence[Kernel]:
-    cluster, target = cpu_cluster(), str(kernel_target(tvm.target.Target("llvm -mcpu=haswell")))
-    devices = [replace(device, target=target) for device in cluster.devices]
-    cluster = replace(cluster, devices=tuple(devices))
-    compiled = compiled_of(extraction_of(module([x], body)))
-    return list(compiled.calls(cluster, placement(compiled)).kernels.values())
 
 
 def made_with(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import tvm
+from own_kernels import lowered_for_avx2
 from relay_models import (
     TARGET,
     cpu_cluster,
@@ -145,3 +146,27 @@ def test_a_softmax_has_all_terms_that_are_normal_numbers() -> None:
         assert is_normal.sum() >= 9
         np.testing.assert_allclose(found[1][is_normal], expected[is_normal], rtol=1e-5)
         assert not found[1][-6:].any()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "disabled", "expected"),
+    [
+        ("float32", [], "heteroplace_erf_float32x16"),
+        ("float64", [], "heteroplace_erf_float32x16"),
+        ("float64", ["Legalize"], "erf"),
+    ],
+)
+def test_erf_stays_in_vectors(dtype: str, disabled: list[str], expected: str) -> None:
+    x = relay.var("x", shape=(16, 64), dtype=dtype)
+    (kernel,) = lowered_for_avx2(x * relay.erf(x), x, disabled)
+    calls = set[str]()
+
+    def look(node: tvm.runtime.Object) -> None:
+        if isinstance(node, tvm.tir.Call):
+            is_extern = node.op.name == "tir.call_pure_extern"
+            calls.add(node.args[0].value if is_extern else node.op.name.removeprefix("tir."))
+
+    assert kernel.functions is not None
+    for function in kernel.functions.functions.values():
+        tvm.tir.stmt_functor.post_order_visit(function.body, look)
+    assert {each for each in calls if "erf" in each} == {expected}

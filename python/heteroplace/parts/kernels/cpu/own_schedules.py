@@ -19,6 +19,7 @@ from tvm.relay.op.strategy.x86 import (
     softmax_strategy_cpu,
 )
 from tvm.target import get_native_generic_func
+from tvm.topi import tag
 from tvm.topi.x86.conv2d_int8 import is_int8_hw_support
 
 from heteroplace.entries import load_entry
@@ -28,6 +29,9 @@ _CPU = "heteroplace.parts.kernels.cpu"
 """What schedules an op is loaded with the first such op."""
 
 _FOLDS = ("sum", "mean", "max", "min")
+_VECTOR_ERF = "tir.heteroplace_erf"
+"""An intrinsic that `vector_math` replaces. Of `tir.erf`, TVM computes one number at a time, in
+vectorized loops too."""
 
 
 def register_schedules() -> None:
@@ -40,6 +44,11 @@ def register_schedules() -> None:
         # That of each op is made of its compute and schedule when TVM is imported.
         function = get_native_generic_func(f"{name}_strategy")
         function.register(_fold_strategy(name), [OWN_KERNELS], allow_override=True)
+    if _VECTOR_ERF not in tvm.ir.Op.list_op_names():
+        for name in ("TVectorizable", "TCallEffectKind"):
+            tvm.ir.register_op_attr(_VECTOR_ERF, name, tvm.ir.Op.get("tir.exp").get_attr(name))
+    erf = get_native_generic_func("erf_strategy")
+    erf.register(_erf, [OWN_KERNELS], allow_override=True)
 
 
 def _depthwise(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
@@ -123,6 +132,22 @@ def _fold_strategy(name: str) -> Callable[..., relay.op.OpStrategy]:
         return strategy
 
     return strategy_of
+
+
+def _erf(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStrategy:
+    def compute(attrs: Any, tensors: Any, out_type: Any) -> list[te.Tensor]:
+        (x,) = tensors
+        if x.dtype != "float32":
+            return list(tvm.ir.Op.get("erf").get_attr("FTVMCompute")(attrs, tensors, out_type))
+        op = tvm.ir.Op.get(_VECTOR_ERF)
+        return [
+            te.compute(x.shape, lambda *at: tvm.tir.Call(x.dtype, op, [x(*at)]), tag=tag.ELEMWISE)
+        ]
+
+    strategy = relay.op.OpStrategy()
+    schedule = generic.wrap_topi_schedule(topi.x86.schedule_injective)
+    strategy.add_implementation(compute, schedule, name="erf.heteroplace")
+    return strategy
 
 
 def _schedule_fold(attrs: Any, outs: Any, target: tvm.target.Target) -> te.Schedule:

@@ -86,7 +86,7 @@ def _rewritten(function: tir.PrimFunc, *, is_softmax: bool) -> tir.PrimFunc:
     """Text of each function that is called, by name."""
 
     def replacement(call: tir.Call) -> tir.PrimExpr | None:
-        op = str(getattr(call.op, "name", "")).removeprefix("tir.")
+        op = str(getattr(call.op, "name", "")).removeprefix("tir.").removeprefix("heteroplace_")
         kind = tvm.DataType(str(call.dtype))
         if op not in _FUNCTIONS or str(call.dtype).partition("x")[0] != _TYPE:
             return None
