@@ -13,8 +13,11 @@ from routed_models import switch_layer
 
 from heteroplace.costs.store import CostStore
 from heteroplace.lower.compile import CompiledNetwork
+from heteroplace.machine.usage import Usage
 from heteroplace.measure import measured_interference
 from heteroplace.measure.measured_interference import (
+    _Found,
+    _Measuring,
     fetch_ns_per_byte,
     find_interference,
     measure_interference,
@@ -156,11 +159,40 @@ def test_runs_that_are_rounds_scatter_around_their_common_median(
     extraction: Extraction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measured_interference, "_ROUND_NS", 1)
+    monkeypatch.setattr(measured_interference, "_MIN_LONG_ROUNDS", 3)
     cluster = cpu_cluster()
     (scatter,) = measured(extraction, replace(cluster, devices=cluster.devices[:1])).scatter
     assert len(scatter) >= 3
     assert (scatter != 1).any()
     np.testing.assert_allclose(np.median(scatter, axis=0), 1)
+
+
+@pytest.mark.parametrize(
+    ("num_runs", "times", "num_rounds"),
+    [
+        (9, [100.0, 100.0, 101.0], 3),
+        (1, [100.0, 101.0], 2),
+        (1, [100.0, 103.0] * 4, 7),
+    ],
+    ids=["runs", "long runs", "apart"],
+)
+def test_rounds_end_once_they_agree(
+    num_runs: int, times: list[float], num_rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = [_round_of(time, num_runs) for time in times]
+    measuring = _Measuring.__new__(_Measuring)
+    measuring._num_runs, measuring._is_own = num_runs, np.array([True])
+    monkeypatch.setattr(measuring, "_round", lambda: rounds.pop(0))
+    monkeypatch.setattr(Usage, "others_since", lambda *_: 0.0)
+    counted = list[int]()
+    found = measuring.measure(lambda done, _: counted.append(done))
+    assert len(counted) == num_rounds
+    assert found.alone_ns == np.median(times[:num_rounds])
+
+
+def _round_of(alone_ns: float, num_runs: int) -> _Found:
+    one = np.array([alone_ns])
+    return _Found(one, np.ones(1), np.ones(1), np.ones((num_runs, 1)), 0.0, 0)
 
 
 def test_time_for_each_fetched_byte() -> None:

@@ -53,11 +53,12 @@ _MAX_RUNS = 60
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
 _MIN_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""
+_MIN_LONG_ROUNDS = 2
+"""So many are enough if they agree, and each of them is one run."""
 _SETTLED_RATIO = 1.02
 """Quiet rounds that differ by less are enough."""
 _PATIENCE_S = 2.0
-"""After which no other round of a device begins, beyond `_MIN_ROUNDS`: runs are long then, and
-average over others by themselves."""
+"""After which no round beyond `_MIN_ROUNDS` begins: long runs average over others by themselves."""
 _LEAST, _MOST = 0.5, 20.0
 """A ratio outside is not interference: the machine was doing something else."""
 
@@ -288,6 +289,7 @@ class _Measuring:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""
         rounds: list[tuple[float, _Found]] = []
         begin = time.perf_counter()
+        num_enough = _MIN_LONG_ROUNDS if self._num_runs == 1 else _MIN_ROUNDS
         for done in range(_NUM_ROUNDS):
             if done >= _MIN_ROUNDS and time.perf_counter() - begin > _PATIENCE_S:
                 break
@@ -295,11 +297,11 @@ class _Measuring:
             before = Usage.now()
             round_ = self._round()
             rounds.append((Usage.now().others_since(before), round_))
-            if _are_settled([each for others, each in rounds if others <= QUIET_CORES]):
+            quiet = [each for others, each in rounds if others <= QUIET_CORES]
+            if len(quiet) >= num_enough and _agree(quiet):
                 break
         rounds.sort(key=lambda entry: entry[0])
-        num_quiet = sum(others <= QUIET_CORES for others, _ in rounds)
-        counted = [each for _, each in rounds[: max(num_quiet, _MIN_ROUNDS)]]
+        counted = [each for _, each in rounds[: max(len(quiet), _MIN_ROUNDS)]]
         return _Found(
             np.median([each.alone_ns for each in counted], axis=0) * self._is_own,
             _median_ratio([each.slowdown for each in counted]),
@@ -350,10 +352,10 @@ class _Measuring:
         return times
 
 
-def _are_settled(quiet: list[_Found]) -> bool:
-    """Whether enough rounds say the same of how long the network takes beside others."""
-    beside_ns = [float((each.alone_ns * each.slowdown).sum()) for each in quiet]
-    return len(quiet) >= _MIN_ROUNDS and max(beside_ns) <= _SETTLED_RATIO * min(beside_ns)
+def _agree(rounds: list[_Found]) -> bool:
+    """Whether rounds say the same of how long the network takes beside others."""
+    beside_ns = [float((each.alone_ns * each.slowdown).sum()) for each in rounds]
+    return max(beside_ns) <= _SETTLED_RATIO * min(beside_ns)
 
 
 def _joined_scatter(rounds: list[_Found]) -> FloatArray:
