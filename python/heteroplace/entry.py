@@ -26,7 +26,7 @@ def start(module: str, function: str, *arguments: str) -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)
     code: int = getattr(import_module(module), function)(*arguments)
-    gc.freeze()  # At its end Python looks at all objects that it knows: 0.1 s after a compilation.
+    gc.freeze()  # Else Python looks for garbage before it ends: 0.1 s after a compilation.
     return code
 
 

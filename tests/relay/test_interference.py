@@ -185,9 +185,9 @@ def test_rounds_end_once_they_agree(
     monkeypatch.setattr(measuring, "_round", lambda: rounds.pop(0))
     monkeypatch.setattr(Usage, "others_since", lambda *_: 0.0)
     counted = list[int]()
-    found = measuring.measure(lambda done, _: counted.append(done))
+    result = measuring.measure(lambda done, _: counted.append(done))
     assert len(counted) == num_rounds
-    assert found.alone_ns == np.median(times[:num_rounds])
+    assert result.alone_ns == np.median(times[:num_rounds])
 
 
 def _round_of(alone_ns: float, num_runs: int) -> _Found:

@@ -161,7 +161,7 @@ def test_checks_stay_where_the_pass_context_asks_for_them() -> None:
         assert checks_in_each_call(kernel)
 
 
-def made_with(
+def code_with(
     option: str, kernels: Sequence[Kernel], monkeypatch: pytest.MonkeyPatch
 ) -> Mapping[str, bytes]:
     monkeypatch.setattr(library_module, "_FEWER_PROMOTIONS", option)
@@ -181,9 +181,9 @@ def test_sums_of_products_and_convolutions_stay_in_registers(
     x = relay.var("x", shape=(7, 256))
     weight = relay.const(np.ones((128, 256), "float32"))
     kernels = [*kernels, *lowered_for_avx2(relay.nn.dense(x, weight), x)]
-    code = made_with(used, kernels, monkeypatch)
-    assert code == made_with(all_promotions, kernels, monkeypatch)
-    assert code != made_with(none, kernels, monkeypatch)
+    code = code_with(used, kernels, monkeypatch)
+    assert code == code_with(all_promotions, kernels, monkeypatch)
+    assert code != code_with(none, kernels, monkeypatch)
 
 
 class Kept(dict[tuple[str, str], bytes]):

@@ -35,13 +35,13 @@ def digest_by_blocks(path: str | os.PathLike[str]) -> str:
     That of one block is its SHA-256. Errors: see `file_digest`.
     """
     with Path(path).open("rb") as file:
-        begins = range(0, os.fstat(file.fileno()).st_size, _BLOCK_BYTES)
-        if len(begins) <= 1:
-            return file_digest(path)
 
         def of_block(begin: int) -> bytes:
             return hashlib.sha256(os.pread(file.fileno(), _BLOCK_BYTES, begin)).digest()
 
+        begins = range(0, os.fstat(file.fileno()).st_size, _BLOCK_BYTES)
+        if len(begins) <= 1:
+            return of_block(0).hex()
         with ThreadPoolExecutor(usable_cores()) as pool:
             return hashlib.sha256(b"".join(pool.map(of_block, begins))).hexdigest()
 

@@ -47,13 +47,13 @@ its arguments. The executor reads it (`src/exec/engine/kernel_arguments.h`)."""
 _WITHOUT_CHECKS = "tir.disable_assert"
 _LLVM_OPTIONS = "cl-opt"
 _FEWER_PROMOTIONS = "-licm-mssa-max-acc-promotion:uint=60"
-"""Of LLVM: loops with more than 60 accesses to memory write their results there in each round.
+"""An option of LLVM: loops with more than 60 accesses to memory write results in each iteration.
 
 LLVM would keep these in registers until the loop ends. For that it compares all accesses of a loop
-with each other, those of the loops inside too. Sums are kept by the innermost loop, which has about
-45 accesses where vectors have 8 numbers.
+with each other, those of inner loops too. Sums stay in registers: the innermost loop adds them up,
+and has about 45 accesses where vectors have 8 numbers.
 """
-_LANES = 8
+_MEASURED_LANES = 8
 """Numbers in a vector of the targets for which `_FEWER_PROMOTIONS` was measured (AVX2)."""
 
 _LINK_OPTIONS = (
@@ -285,8 +285,10 @@ def generate_code(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
 
 
 def _code_target(target: tvm.target.Target) -> tvm.target.Target:
-    """Return a target for which LLVM makes code that is as fast in less time."""
-    if has_stock_kernels(target) or _LLVM_OPTIONS in target.attrs or float_lanes(target) != _LANES:
+    """Return the target that code is generated for: LLVM takes less time, and code is as fast."""
+    if has_stock_kernels(target) or _LLVM_OPTIONS in target.attrs:
+        return target
+    if float_lanes(target) != _MEASURED_LANES:
         return target
     own, host = (
         tvm.target.Target({**each.export(), _LLVM_OPTIONS: [_FEWER_PROMOTIONS]})

@@ -28,12 +28,7 @@ from typing import Any
 import heteroplace
 from heteroplace.costs.store import user_cache_folder
 from heteroplace.errors import ArtifactError, ClusterError, CostStoreError, FrontendError
-from heteroplace.files.digest import (
-    digest_by_blocks,
-    file_digest,
-    program_digest,
-    program_state,
-)
+from heteroplace.files.digest import digest_by_blocks, program_digest, program_state
 from heteroplace.files.output import json_text, write_text
 from heteroplace.files.working_folders import make_locked_folder, remove_unlocked_folders
 from heteroplace.machine.fingerprint import device_fingerprint
@@ -197,7 +192,7 @@ def _file_digest(path: Path) -> str:
     """The digest of a file, which is kept if it is large."""
     with path.open("rb") as file:  # opened, it has its true state on network file systems too
         is_large = os.fstat(file.fileno()).st_size >= _LARGE_BYTES
-        return _kept_digests([str(path.absolute())])[0] if is_large else file_digest(path)
+        return _kept_digests([str(path.absolute())])[0] if is_large else _new_digest(str(path))
 
 
 def look_up(model: Path, settings: str) -> tuple[Path, About] | None:

@@ -23,15 +23,13 @@ from tvm.topi import tag
 from tvm.topi.x86.conv2d_int8 import is_int8_hw_support
 
 from heteroplace.entries import load_entry
+from heteroplace.parts.kernels.cpu.vector_math import VECTOR_ERF
 from heteroplace.relay.targets import OWN_KERNELS
 
 _CPU = "heteroplace.parts.kernels.cpu"
 """What schedules an op is loaded with the first such op."""
 
 _FOLDS = ("sum", "mean", "max", "min")
-_VECTOR_ERF = "tir.heteroplace_erf"
-"""An intrinsic that `vector_math` replaces. Of `tir.erf`, TVM computes one number at a time, in
-vectorized loops too."""
 
 
 def register_schedules() -> None:
@@ -44,9 +42,9 @@ def register_schedules() -> None:
         # That of each op is made of its compute and schedule when TVM is imported.
         function = get_native_generic_func(f"{name}_strategy")
         function.register(_fold_strategy(name), [OWN_KERNELS], allow_override=True)
-    if _VECTOR_ERF not in tvm.ir.Op.list_op_names():
+    if VECTOR_ERF not in tvm.ir.Op.list_op_names():
         for name in ("TVectorizable", "TCallEffectKind"):
-            tvm.ir.register_op_attr(_VECTOR_ERF, name, tvm.ir.Op.get("tir.exp").get_attr(name))
+            tvm.ir.register_op_attr(VECTOR_ERF, name, tvm.ir.Op.get("tir.exp").get_attr(name))
     erf = get_native_generic_func("erf_strategy")
     erf.register(_erf, [OWN_KERNELS], allow_override=True)
 
@@ -139,7 +137,7 @@ def _erf(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpStra
         (x,) = tensors
         if x.dtype != "float32":
             return list(tvm.ir.Op.get("erf").get_attr("FTVMCompute")(attrs, tensors, out_type))
-        op = tvm.ir.Op.get(_VECTOR_ERF)
+        op = tvm.ir.Op.get(VECTOR_ERF)
         return [
             te.compute(x.shape, lambda *at: tvm.tir.Call(x.dtype, op, [x(*at)]), tag=tag.ELEMWISE)
         ]

@@ -36,6 +36,10 @@ from tvm import tir
 from heteroplace.relay.llvm_text import LlvmFunction, Name
 from heteroplace.tir.lowered_functions import with_functions
 
+VECTOR_ERF = "tir.heteroplace_erf"
+"""Stands for `tir.erf` in schedules. TVM computes that one number at a time, also in vectorized
+loops."""
+
 _TYPE = "float32"
 _LOG2_E = 1.44269504088896341
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
@@ -86,7 +90,8 @@ def _rewritten(function: tir.PrimFunc, *, is_softmax: bool) -> tir.PrimFunc:
     """Text of each function that is called, by name."""
 
     def replacement(call: tir.Call) -> tir.PrimExpr | None:
-        op = str(getattr(call.op, "name", "")).removeprefix("tir.").removeprefix("heteroplace_")
+        called = str(getattr(call.op, "name", ""))
+        op = "erf" if called == VECTOR_ERF else called.removeprefix("tir.")
         kind = tvm.DataType(str(call.dtype))
         if op not in _FUNCTIONS or str(call.dtype).partition("x")[0] != _TYPE:
             return None
