@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -170,3 +171,22 @@ def test_erf_stays_in_vectors(dtype: str, disabled: list[str], expected: str) ->
     for function in kernel.functions.functions.values():
         tvm.tir.stmt_functor.post_order_visit(function.body, look)
     assert {each for each in calls if "erf" in each} == {expected}
+
+
+def test_rows_that_are_not_whole_vectors_are_vectors_and_a_rest() -> None:
+    x = var("x", (3, 55))
+    (kernel,) = lowered_for_avx2(relay.exp(x) + relay.const(1.0), x)
+    (function,) = kernel.functions.functions.values()
+    lanes = re.findall(r"heteroplace_exp_float32(\w*)", str(function))
+    assert sorted(lanes) == ["x16", "x7"]
+
+
+@pytest.mark.parametrize("width", [7, 16, 55])
+def test_numbers_of_such_rows(width: int) -> None:
+    x = var("x", (3, width))
+    mod = module([x], relay.exp(x) + relay.const(1.0))
+    inputs = random_inputs(mod)
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(mod, cpu_cluster(), costs=random_costs, solver="heft")
+    (found,) = hp.Executor(executable).run(**inputs)
+    np.testing.assert_allclose(found, np.exp(inputs["x"].astype("float64")) + 1, rtol=1e-6)

@@ -3,6 +3,8 @@
 It may where each element of the input is read only to make the element of the output that is at
 its place. A kernel's output has one statement that stores it, in loops over its elements, each of
 which is visited once; so it is enough to look at the indices of what is read in that statement.
+Of a tile that is unrolled, and of a loop that is split, there are several such statements. Each
+then has to read the input, as one that does not may set the output to a start value.
 (Arguments of kernels are said not to alias. That lets a compiler move the load of one element over
 the store of another, and no load over the store that depends on it.)
 """
@@ -66,9 +68,18 @@ class _Accesses:
     @property
     def is_in_place(self) -> bool:
         """Whether all that is read is where it is stored."""
-        if self._is_opaque or len(self._stores) != 1:
+        if self._is_opaque or not self._stores:
             return False
-        (store,) = self._stores
+        loads = [(store, load) for store in self._stores for load in self._loads_of(store)]
+        reads_at_each = len({id(store) for store, _ in loads}) == len(self._stores)
+        return (
+            (reads_at_each or len(self._stores) == 1)
+            and len(loads) == self._num_loads
+            and all(_is_same_place(store, load) for store, load in loads)
+        )
+
+    def _loads_of(self, store: tir.BufferStore) -> list[tir.BufferLoad]:
+        """What a statement reads of the source."""
         loads: list[tir.BufferLoad] = []
 
         def visit(node: tvm.runtime.Object) -> None:
@@ -76,11 +87,11 @@ class _Accesses:
                 loads.append(node)
 
         tir.stmt_functor.post_order_visit(store.value, visit)
-        return len(loads) == self._num_loads and all(
-            len(load.indices) == len(store.indices)
-            and all(
-                tvm.ir.structural_equal(one, other)
-                for one, other in zip(load.indices, store.indices, strict=True)
-            )
-            for load in loads
-        )
+        return loads
+
+
+def _is_same_place(store: tir.BufferStore, load: tir.BufferLoad) -> bool:
+    return len(load.indices) == len(store.indices) and all(
+        tvm.ir.structural_equal(one, other)
+        for one, other in zip(load.indices, store.indices, strict=True)
+    )

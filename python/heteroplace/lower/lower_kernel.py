@@ -7,6 +7,8 @@ symbol in every process, so kernels can be lowered in forks, and linked together
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import tvm
 from tvm import relay
@@ -18,7 +20,8 @@ from heteroplace.lower.kernels import Kernel, KernelCode, structural_hash
 from heteroplace.lower.library_symbols import library_workspace_bytes
 from heteroplace.lower.workspace import Workspace, kernel_workspace
 from heteroplace.place_options import CONFIG_PREFIX
-from heteroplace.relay.expressions import post_order
+from heteroplace.relay.expressions import is_injective, is_op_call, post_order
+from heteroplace.relay.opt_level import inner_context
 from heteroplace.relay.ranges.legal import legal_tensors
 from heteroplace.relay.targets import has_stock_kernels
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
@@ -33,6 +36,9 @@ from heteroplace.tir.wide_indices import wide_indices
 _DIGEST_BYTES = 8
 _MAX_NAME_LENGTH = 80
 """Of the ops in a symbol; TVM's own names are about as long."""
+_LOOP_PARTITION = "tir.LoopPartition"
+"""TVM's option for loops whose last steps are only partly inside."""
+_TILED_CONVOLUTION = "nn.contrib_conv2d_NCHWc"
 
 
 def kernel_symbol(function: relay.Function, target: tvm.target.Target) -> str:
@@ -56,7 +62,7 @@ def lower_kernel(symbol: str, function: relay.Function, target: tvm.target.Targe
         TVM has no implementation of an op on the target.
     """
     try:
-        with target, exact_floats():
+        with target, _split_loops(function, target), exact_floats():
             lowered = te_compiler.get().lower(function, target)
         functions = finished(lowered.funcs, function, target)
     except (RuntimeError, ValueError, TypeError, AttributeError) as err:
@@ -70,6 +76,24 @@ def lower_kernel(symbol: str, function: relay.Function, target: tvm.target.Targe
     entry = others.pop(lowered.prim_fn_var).with_attr("global_symbol", symbol)
     named = {tvm.ir.GlobalVar(symbol): entry, **others}
     return kernel_of(symbol, tvm.IRModule(named, attrs=functions.attrs), function, target)
+
+
+@contextmanager
+def _split_loops(function: relay.Function, target: tvm.target.Target) -> Iterator[None]:
+    """Let TVM split loops whose last vector or tile is only partly inside.
+
+    Otherwise every step asks which elements are inside, and such vectors become single numbers.
+    Products are split when they are finished. Other kernels took longer to compile, for nothing.
+    """
+    config = tvm.transform.PassContext.current().config
+    calls = _op_calls(function)
+    is_convolution = any(is_op_call(call, _TILED_CONVOLUTION) for call in calls)
+    is_meant = is_convolution or all(map(is_injective, calls))
+    if has_stock_kernels(target) or _LOOP_PARTITION in config or not is_meant:
+        yield
+        return
+    with inner_context({_LOOP_PARTITION: {"partition_const_loop": True}}):
+        yield
 
 
 def kernel_of(

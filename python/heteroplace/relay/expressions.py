@@ -19,6 +19,8 @@ from heteroplace.relay.expr_map import ExprMap, ExprSet
 
 SPAN_PREFIX = "task:"
 """Source names of spans that name a task start with this, so that others are not mistaken."""
+_INJECTIVE = 2
+"""The largest TOpPattern of ops that TVM inlines into what reads their results."""
 
 
 def post_order(expr: relay.Expr) -> list[relay.Expr]:
@@ -69,6 +71,14 @@ def op_name(expr: relay.Expr) -> str | None:
         return None
     op = expr.op
     return str(op.name) if isinstance(op, tvm.ir.Op) else None
+
+
+def is_injective(expr: relay.Expr) -> bool:
+    """Tell whether `expr` calls an op that TVM inlines into what reads its result."""
+    if not isinstance(expr, relay.Call) or not isinstance(expr.op, tvm.ir.Op):
+        return False
+    pattern = expr.op.get_attr("TOpPattern")
+    return pattern is not None and int(pattern) <= _INJECTIVE
 
 
 def is_op_call(expr: relay.Expr, name: str) -> bool:

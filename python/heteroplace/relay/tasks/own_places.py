@@ -13,12 +13,10 @@ import tvm
 from tvm import relay
 
 from heteroplace.model.op_traits.op_table import ops_where
-from heteroplace.relay.expressions import function_pass, is_dataflow, rebuilt
+from heteroplace.relay.expressions import function_pass, is_dataflow, is_injective, rebuilt
 from heteroplace.relay.tasks.fold import children
 
 _READERS = ops_where(lambda op: op.reads_places)
-_INJECTIVE = 2
-"""The largest of TVM's patterns of ops whose results are not kept when they are fused."""
 
 
 def OwnPlacesApart() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
@@ -49,13 +47,8 @@ def fused_into(values: list[relay.Expr]) -> set[relay.Expr]:
     while left:
         value = left.pop()
         if isinstance(value, relay.Call):
-            if value in nodes or not _is_inlined(value):
+            if value in nodes or not is_injective(value):
                 continue
             nodes.add(value)
         left += children(value)
     return nodes
-
-
-def _is_inlined(call: relay.Call) -> bool:
-    op = call.op
-    return isinstance(op, tvm.ir.Op) and int(op.get_attr("TOpPattern") or 0) <= _INJECTIVE

@@ -22,6 +22,7 @@ from heteroplace.model.op_traits.op_table import traits_of
 from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     function_pass,
+    is_injective,
     is_primitive_call,
     post_order,
     post_order_of_function,
@@ -35,9 +36,6 @@ MIN_EXPANSION_RATIO = 4
 """A group is split only if its expanded expression has over this many times its own calls."""
 MAX_REPEATED_CALLS = 64
 """In a group that is split, no longer expression is repeated."""
-
-_INJECTIVE = 2
-"""The largest TOpPattern of ops that TVM inlines into their consumers."""
 
 
 def SplitRepeated() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
@@ -84,7 +82,7 @@ class _Expansion:
                 self.num_own_calls += 1
                 size += 1
                 self.num_calls = max(self.num_calls, size)
-                if not _is_inlined(node) or self._is_cut(node, size, num_reads[node]):
+                if not is_injective(node) or self._is_cut(node, size, num_reads[node]):
                     size = 0
             inlined[node] = size
         self.num_calls = max(self.num_calls, inlined[self.body])
@@ -121,11 +119,6 @@ def _reads_of(node: relay.Expr) -> Sequence[int]:
 
 def _is_tensor(call: relay.Call) -> bool:
     return isinstance(call.checked_type, relay.TensorType)
-
-
-def _is_inlined(call: relay.Call) -> bool:
-    op = call.op
-    return isinstance(op, tvm.ir.Op) and int(op.get_attr("TOpPattern") or 0) <= _INJECTIVE
 
 
 def split_groups(

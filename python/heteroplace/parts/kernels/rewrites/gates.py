@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import tvm
 from tvm import relay
@@ -31,6 +30,7 @@ from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
+    is_injective,
     is_op_call,
     op_name,
     post_order,
@@ -52,8 +52,6 @@ _WIDE = frozenset({"float32", "float64"})
 """Of other types data times a factor may be more than they hold, where weights times it are not."""
 _VIEWS = ops_where(lambda op: op.kind == "view")
 _BINARY_OPS = ops_where(lambda op: op.kind == "arithmetic") | {"divide", "power"}
-_INJECTIVE = 2
-"""Of TVM's kinds of ops: up to it an element of the result is made of single elements."""
 
 
 def ScaleMaps() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its passes)
@@ -141,7 +139,7 @@ def _computed_once(function: relay.Function) -> relay.Function:
             size = prod(_shape(node))
             for operand in node.args[:] if size >= _MIN_ELEMENTS else ():
                 is_small = prod(_shape(operand)) * _MIN_READERS <= size
-                if is_small and _is_injective(operand) and _has_work(operand):
+                if is_small and is_injective(operand) and _has_work(operand):
                     apart.add(operand)
     apart |= _between_layouts(nodes)
     if not apart:
@@ -168,7 +166,7 @@ def _between_layouts(nodes: Sequence[relay.Expr]) -> set[relay.Expr]:
     apart: set[relay.Expr] = set()
     for node in nodes:
         is_pad = is_op_call(node, "nn.pad")
-        if not (is_pad or made_of_padded) or not _is_injective(node):
+        if not (is_pad or made_of_padded) or not is_injective(node):
             continue
         if is_pad:
             blocks = [each for each in _injective_before({node.args[0]}) if _is_layout_change(each)]
@@ -193,7 +191,7 @@ def _injective_before(values: set[relay.Expr]) -> set[relay.Expr]:
     stack = list(values)
     while stack:
         node = stack.pop()
-        if node not in exprs and _is_injective(node):
+        if node not in exprs and is_injective(node):
             exprs.add(node)
             stack.extend(node.args)
     return exprs
@@ -210,18 +208,11 @@ def _ended(value: relay.Expr) -> relay.Expr:
     return relay.Call(barrier.op, barrier.args, barrier.attrs, None, value.span)
 
 
-def _is_injective(value: relay.Expr) -> bool:
-    if not isinstance(value, relay.Call) or not isinstance(value.op, tvm.ir.Op):
-        return False
-    kind: Any = value.op.get_attr("TOpPattern")
-    return kind is not None and int(kind) <= _INJECTIVE
-
-
 def _has_work(value: relay.Expr) -> bool:
     """Whether more than the shape of something that is there changes."""
     while isinstance(value, relay.Call) and value.op.name in _VIEWS:
         value = value.args[0]
-    return _is_injective(value)
+    return is_injective(value)
 
 
 def _shape(value: relay.Expr) -> tuple[int, ...]:
