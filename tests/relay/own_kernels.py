@@ -20,6 +20,8 @@ from heteroplace.relay.targets import kernel_target
 
 MAX_ERROR = 1e-5
 """Of the largest output."""
+AVX2 = "llvm -mcpu=haswell"
+"""The target of processors with vectors of 8 numbers."""
 
 
 def check_schedules(
@@ -58,7 +60,7 @@ def lowered_for_avx2(
     body: relay.Expr, x: relay.Var, disabled_pass: Sequence[str] = ()
 ) -> Sequence[Kernel]:
     """The lowered kernels of a network of one input for processors with vectors of 8 numbers."""
-    target = str(kernel_target(tvm.target.Target("llvm -mcpu=haswell")))
+    target = str(kernel_target(tvm.target.Target(AVX2)))
     cluster = cpu_cluster()
     devices = tuple(replace(device, target=target) for device in cluster.devices)
     compiled = compiled_of(extraction_of(module([x], body)))

@@ -17,6 +17,7 @@ What is summed up for an element is in TVM's order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tvm import te
@@ -26,7 +27,7 @@ from heteroplace.parts.kernels.cpu.fused_schedules import largest_divisor, sched
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
 
 _TAG = "conv2d_NCHWc"
-_POSITIONS = {32: {2: 10, 3: 7, 1: 16}, 16: {4: 3, 3: 4, 2: 6, 1: 12}}
+_POSITIONS = {32: {2: 10, 3: 7, 1: 16}, 16: {4: 3, 3: 3, 2: 5, 5: 2, 1: 12}}
 """By registers of the target, then by blocks of channels in a tile, best first: for how many
 elements of a map sums are in registers. Beside the sums these hold the elements, or a vector of the
 filter for each block, whichever are fewer, and of 16 one of the others at a time. Sums for which
@@ -35,6 +36,12 @@ _MAX_POSITIONS = {32: 28, 16: 12}
 """Of one block, where no fewer divide the columns; of 16 registers more are not held."""
 _ENOUGH_SUMS = {32: 14, 16: 8}
 """An addition takes four cycles, and two begin in each; what is more saves little."""
+_LOAD_SUMS, _FILTER_SUMS = {32: 0.0, 16: 1.1}, {32: 0.0, 16: 2.3}
+"""How many sums take as long as a load from the first cache, and as a vector of the filter from the
+second one. A step loads an element for each column, and a vector for each block (AMD EPYC, family
+25, model 1). With 32 registers these were not measured."""
+_MIN_UNEVEN_GAIN = 1.12
+"""Of tiles that do not divide the columns: code is made for the last tile of a row, too."""
 _MIN_PARTS = 8
 """Into which rows are cut that are padded at a time, for several cores."""
 _MIN_ROWS = 5
@@ -56,13 +63,18 @@ class Tile(NamedTuple):
         return self.blocks * self.rows * self.columns
 
 
-def conv_tile(blocks: int, height: int, width: int, registers: int) -> Tile:
+def conv_tile(
+    blocks: int, height: int, width: int, registers: int, *, divides: bool = True
+) -> Tile:
     """Return the tile for so many blocks of channels of a result of that size.
 
     Parameters
     ----------
     registers
         Of vectors: 32 or 16.
+    divides
+        Whether the columns must be whole tiles. Without that, the last tile of a row may have fewer
+        columns, if this takes less time.
 
     Examples
     --------
@@ -71,19 +83,62 @@ def conv_tile(blocks: int, height: int, width: int, registers: int) -> Tile:
     >>> tuple(conv_tile(9, 56, 56, 32)), tuple(conv_tile(1, 128, 128, 32))
     ((3, 1, 7), (1, 1, 16))
     >>> [tuple(conv_tile(12, size, size, 16)) for size in (1, 4, 7, 14, 17, 56)]
-    [(4, 1, 1), (4, 1, 2), (1, 1, 7), (4, 1, 2), (4, 1, 1), (4, 1, 2)]
+    [(4, 1, 1), (2, 1, 4), (1, 1, 7), (4, 1, 2), (4, 1, 1), (2, 1, 4)]
+    >>> [tuple(conv_tile(12, size, size, 16, divides=False)) for size in (7, 14, 17, 56)]
+    [(1, 1, 7), (2, 1, 5), (4, 1, 3), (2, 1, 4)]
     """
-    positions, enough = _POSITIONS[registers], _ENOUGH_SUMS[registers]
+    positions = _POSITIONS[registers]
+    together = [number for number in positions if blocks % number == 0]
     tiles = []
-    for together, most in positions.items():
-        if blocks % together == 0:
-            columns = largest_divisor(width, most)
-            rows = largest_divisor(height, most // width) if columns == width else 1
-            tiles.append(Tile(together, rows, columns))
+    for number in together:
+        columns = largest_divisor(width, positions[number])
+        rows = largest_divisor(height, positions[number] // width) if columns == width else 1
+        tiles.append(Tile(number, rows, columns))
     if tiles[-1].sums * 2 <= positions[1]:
-        columns = largest_divisor(width, _MAX_POSITIONS[registers])
-        tiles.append(Tile(1, 1, columns))
-    return max(tiles, key=lambda each: min(each.sums, enough))
+        tiles.append(Tile(1, 1, largest_divisor(width, _MAX_POSITIONS[registers])))
+    even = min(tiles, key=lambda each: _time(each, width, registers))
+    if divides:
+        return even
+    tiles = [
+        Tile(number, 1, columns)
+        for number in together
+        for columns in range(positions[number], 0, -1)
+    ]
+    uneven = min(tiles, key=lambda each: _time(each, width, registers))
+    gain = _time(even, width, registers) / _time(uneven, width, registers)
+    return uneven if gain >= _MIN_UNEVEN_GAIN else even
+
+
+def _time(tile: Tile, width: int, registers: int) -> float:
+    """Return the time of a step for each of the results: 1 if nothing but sums is waited for."""
+    whole, rest = divmod(width, tile.columns)
+    total = whole * _step_time(tile, registers)
+    if rest:
+        total += _step_time(tile._replace(columns=rest), registers)
+    return total / (tile.blocks * tile.rows * width)
+
+
+def _step_time(tile: Tile, registers: int) -> float:
+    """Return how many sums could be made while a product is added to each sum of a tile."""
+    loads = tile.blocks + tile.rows * tile.columns
+    return max(
+        tile.sums,
+        _ENOUGH_SUMS[registers],
+        _LOAD_SUMS[registers] * loads,
+        _FILTER_SUMS[registers] * tile.blocks,
+    )
+
+
+def order_in_tile(tile: Tile, registers: int, block: Any, places: Sequence[Any]) -> list[Any]:
+    """Return the axes of a tile in an order in which the registers hold all sums.
+
+    The compiler holds what the inner axes read: an element for each place, or a vector of the
+    filter for each block. Tiles of 2 blocks x 5 columns took up to 1.6 times as long in the other
+    order (AMD EPYC, family 25, model 1).
+    """
+    if registers == 16 and tile.blocks < tile.rows * tile.columns:
+        return [*places, block]
+    return [block, *places]
 
 
 def row_parts(rows: int) -> int:
@@ -132,12 +187,13 @@ class TiledResult(NamedTuple):
     """The axes within a tile, but for its lanes."""
 
 
-def schedule_result(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> TiledResult:
+def schedule_result(
+    schedule: te.Schedule, conv: te.Tensor, result: te.Tensor, tile: Tile
+) -> TiledResult:
     """Cut what a convolution in blocks stores into tiles, and schedule the padding of its data."""
     data, _ = conv.op.input_tensors
     is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
-    _, blocks, height, width, _ = shape_of(conv)
-    tile = conv_tile(blocks, height, width, vector_registers())
+    _, _, height, _, _ = shape_of(conv)
     part_rows = largest_divisor(height, height // _MIN_PARTS) if is_padded else 0
     by_parts = part_rows >= _MIN_ROWS
     whole = schedule[result]
@@ -166,21 +222,19 @@ def schedule_result(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
     data, _ = conv.op.input_tensors
+    _, blocks, height, width, _ = shape_of(conv)
+    registers = vector_registers()
+    tile = conv_tile(blocks, height, width, registers, divides=False)
     sums = schedule.cache_write(conv, "global") if conv == result else conv
-    tiled = schedule_result(schedule, conv, result)
-    if conv == result:
-        for axis in tiled.inner:
-            tiled.stage.unroll(axis)
-    _schedule_sums(schedule, sums, data)
-    schedule[sums].compute_at(tiled.stage, tiled.at)
-
-
-def _schedule_sums(schedule: te.Schedule, sums: te.Tensor, data: te.Tensor) -> None:
+    tiled = schedule_result(schedule, conv, result, tile)
+    for axis in tiled.inner:
+        tiled.stage.unroll(axis)
     stage = schedule[sums]
     _, c, y, x, lane = stage.op.axis
     channel, ky, kx = stage.op.reduce_axis
     outer, inner = stage.split(channel, shape_of(data)[-1])
-    stage.reorder(outer, ky, kx, inner, c, y, x, lane)
+    stage.reorder(outer, ky, kx, inner, *order_in_tile(tile, registers, c, (y, x)), lane)
     for axis in (c, y, x):
         stage.unroll(axis)
     stage.vectorize(lane)
+    stage.compute_at(tiled.stage, tiled.at)

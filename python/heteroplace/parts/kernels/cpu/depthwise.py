@@ -28,7 +28,7 @@ from heteroplace.relay.targets import multiplies_integers
 from heteroplace.relay.vnni import LANES
 
 _TAG = "depthwise_conv2d_NCHWc"
-_MAX_COLUMNS = {32: 15, 16: 12}
+_MAX_COLUMNS = {32: 15, 16: 8}
 """Sums of one vector each, by registers: they are in these, and the buffer of them is on the stack.
 Of 16, 14 sums took 1.4 times as long as 7 (AMD EPYC, family 25, model 1)."""
 _PADDED_BYTES = 2**15
@@ -68,8 +68,7 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
     part = whole.fuse(n, *outer)
     whole.parallel(part)
     whole.vectorize(lane)
-    if conv == result or tile:
-        whole.unroll(xi)
+    whole.unroll(xi)
     schedule[sums].compute_at(whole, xo)
     if tile:
         _schedule_bytes(schedule[sums], tile)

@@ -27,7 +27,7 @@ import tvm
 from tvm import relay, te, tir
 from tvm.topi import tag
 
-from heteroplace.parts.kernels.cpu.conv_tiles import Tile, conv_tile
+from heteroplace.parts.kernels.cpu.conv_tiles import Tile, conv_tile, order_in_tile
 from heteroplace.parts.kernels.cpu.fused_schedules import largest_divisor, schedule_by_tag
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
 from heteroplace.parts.kernels.cpu.winograd_forms import FILTER, FORMS, WINOGRAD_OP, Form, Values
@@ -325,7 +325,8 @@ def _schedule_products(stage: te.Stage, tile: Tile) -> None:
     n, k, ty, tx, p, q, lane = stage.op.axis
     to, ti = stage.split(ty, tile.rows)
     so, si = stage.split(tx, tile.columns)
-    stage.reorder(n, p, q, to, so, *stage.op.reduce_axis, k, ti, si, lane)
+    sums = order_in_tile(tile, vector_registers(), k, (ti, si))
+    stage.reorder(n, p, q, to, so, *stage.op.reduce_axis, *sums, lane)
     for axis in (k, ti, si):
         stage.unroll(axis)
     stage.vectorize(lane)
