@@ -162,3 +162,15 @@ def test_targets_that_would_saturate_multiply_floats(target: str, seed: int) -> 
     np.testing.assert_array_equal(got, expected)
     is_float = {each.checked_type.dtype for each in products(legal)} == {"float32"}
     assert is_float == (target == OTHER)
+
+
+@pytest.mark.parametrize("target", ["llvm -mcpu=haswell", OTHER])
+def test_weights_of_products_in_floats_are_constants(target: str) -> None:
+    """Only panels of constants are made ahead; others are read where they are."""
+    x, weights = relay.var("x", shape=(4, 8), dtype="uint8"), np.arange(48, dtype="int8")
+    mod = inferred(relay.nn.dense(x, relay.const(weights.reshape(6, 8)), out_dtype="int32"))
+    with tvm.target.Target(target), tvm.transform.PassContext(opt_level=3):
+        legal = relay.transform.InferType()(Legalize()(mod))
+    (product,) = products(legal)
+    assert isinstance(product.args[1], relay.Constant)
+    np.testing.assert_array_equal(product.args[1].data.numpy().ravel(), weights.astype("float32"))

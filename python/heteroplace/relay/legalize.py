@@ -122,5 +122,12 @@ def _in_floats(call: relay.Call) -> relay.Expr:
 
     `Winograd`, whose sums are no whole numbers, leaves convolutions of such data alone.
     """
-    arguments = [relay.cast(argument, "float32") for argument in call.args]
+    arguments = [_widened(argument) for argument in call.args]
     return relay.cast(with_attributes(call, arguments, out_dtype="float32"), "int32")
+
+
+def _widened(value: relay.Expr) -> relay.Expr:
+    """Return the value as float32. Weights stay constants, so that kernels bring them in order."""
+    if isinstance(value, relay.Constant):
+        return relay.const(value.data.numpy().astype("float32"))
+    return relay.cast(value, "float32")

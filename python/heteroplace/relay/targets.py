@@ -125,6 +125,11 @@ def multiplies_integers(target: tvm.target.Target) -> bool:
     return target.kind.name == "llvm" and bool(target_has_features("avx512vnni", target))
 
 
+def multiplies_words(target: tvm.target.Target) -> bool:
+    """Tell whether a target has the instruction for integers of 16 bits of `relay/vnni.py`."""
+    return target.kind.name == "llvm" and bool(target_has_features("avx2", target))
+
+
 def has_int8_activations(target: tvm.target.Target) -> bool:
     """Say whether products with weights of 4 or 8 bits round what they read to 8 bits."""
     return INT8_ACTIVATIONS in target.keys

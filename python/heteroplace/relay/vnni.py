@@ -1,8 +1,10 @@
-"""The instruction of AVX512-VNNI that multiplies bytes (`vpdpbusd`).
+"""Instructions of x86 that multiply integers: `vpdpbusd` of AVX512-VNNI, and `vpmaddwd` of AVX2.
 
-    sums[lane] += sum over 4 bytes of  unsigned[lane, byte] * signed[lane, byte]
+    vpdpbusd  sums[lane] += sum over 4 bytes of  unsigned[lane, byte] * signed[lane, byte]
+    vpmaddwd  pairs[lane] = sum over 2 words of  left[lane, word] * right[lane, word]
 
-The sums have 32 bits and are exact: nothing saturates.
+The sums have 32 bits and are exact: nothing saturates. (AVX2 has one for bytes too, whose sums
+saturate at 16 bits.)
 """
 
 from __future__ import annotations
@@ -18,8 +20,17 @@ SUMS = f"int32x{LANES}"
 INSTRUCTION = "llvm.x86.avx512.vpdpbusd.512"
 """In LLVM's language."""
 _NUM_OPERANDS = tir.const(3, "uint32")
+WORDS = "int16x16"
+"""Type of the vectors that `vpmaddwd` multiplies; its sums are PAIRS."""
+PAIRS = "int32x8"
+_PAIR_INSTRUCTION, _NUM_FACTORS = "llvm.x86.avx2.pmadd.wd", tir.const(2, "uint32")
 
 
 def add_products(sums: tir.PrimExpr, unsigned: tir.PrimExpr, signed: tir.PrimExpr) -> tir.PrimExpr:
     """Return the sums with the products of unsigned and signed bytes; all are of type SUMS."""
     return tir.call_llvm_pure_intrin(SUMS, INSTRUCTION, _NUM_OPERANDS, sums, unsigned, signed)
+
+
+def pair_sums(left: tir.PrimExpr, right: tir.PrimExpr) -> tir.PrimExpr:
+    """Return the sums of two products each of type PAIRS; both factors are of type WORDS."""
+    return tir.call_llvm_pure_intrin(PAIRS, _PAIR_INSTRUCTION, _NUM_FACTORS, left, right)

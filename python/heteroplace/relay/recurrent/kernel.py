@@ -2,7 +2,8 @@
 
 Weights are in panels. One panel, or two on processors with 32 vector registers, is multiplied by a
 row of the state at a time, and all sums stay in registers. If the weights are large, cores share
-the panels of each step. For weights of bytes, one instruction multiplies 64 (`relay/vnni.py`).
+the panels of each step. For weights of bytes, one instruction multiplies 64, or 16 with AVX2
+(`relay/vnni.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import tvm
 from tvm import te, tir
 
 from heteroplace.errors import LoweringError
-from heteroplace.relay.targets import float_lanes, multiplies_integers
-from heteroplace.relay.vnni import BYTES, LANES, SUMS, add_products
+from heteroplace.relay.targets import float_lanes, multiplies_integers, multiplies_words
+from heteroplace.relay.vnni import BYTES, LANES, PAIRS, SUMS, WORDS, add_products, pair_sums
 
 _FLOAT, _BYTE = "float32", "uint8"
 _MAX_BYTE = 255.0
+_COLUMNS_OF_PAIRS, _MAX_PAIR_SUMS = 4, 8
+"""Columns whose products AVX2 sums up in one vector, and how many such vectors registers hold."""
 _MIN_SHARED_BYTES = 2**18
 """Of weights whose panels cores share: for fewer, to wake the cores takes longer."""
 
@@ -49,7 +52,7 @@ def recurrent_kernel(
 
     def body(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
         loop = _Loop(kind, lanes, ins, outs)
-        return loop.statement(is_backward=is_backward, has_vnni=multiplies_integers(target))
+        return loop.statement(target, is_backward=is_backward)
 
     types = [_FLOAT] * len(shapes)
     results = te.extern(list(shapes), list(tensors), body, name="recurrent", dtype=types)
@@ -71,8 +74,8 @@ class _Loop:
         self.state = self._buffer("state", (self.batch, self.hidden))
         self.gates = self._buffer("gates", (self.batch, self.columns))
 
-    def statement(self, *, is_backward: bool, has_vnni: bool) -> tir.Stmt:
-        """Return the statement. `has_vnni`: bytes may be multiplied by VNNI."""
+    def statement(self, target: tvm.target.Target, *, is_backward: bool) -> tir.Stmt:
+        """Return the statement, with the instructions that the target has."""
         _, weights, _, hidden, cell = self.ins[:5]
         self._copy(hidden, self.state)
         if self.kind == "lstm":
@@ -80,8 +83,10 @@ class _Loop:
         with self.builder.for_range(0, self.steps, name="step") as step:
             if weights.dtype == _FLOAT:
                 self._multiply_floats()
-            elif has_vnni:
+            elif multiplies_integers(target):
                 self._multiply_bytes()
+            elif multiplies_words(target):
+                self._multiply_words()
             else:
                 self._multiply_bytes_plainly()
             self._update(self.steps - 1 - step if is_backward else step)
@@ -192,7 +197,7 @@ class _Loop:
                 self.builder.emit(self.gates.vstore([row, panel * self.width + at], total))
 
     def _multiply_bytes(self) -> None:
-        state, scale, zero = self._rounded_state()
+        state, scale, zero = self._rounded_state(_BYTE)
         weights = self.ins[1]
         with self._tiles(LANES) as (row, places):
             sums = self._sums("int32")
@@ -212,9 +217,46 @@ class _Loop:
                 total = sums.vload([number * LANES], SUMS)
                 self._store_gates(row, panel * self.width + at, total, scale, zero)
 
+    def _multiply_words(self) -> None:
+        """The same with AVX2: the bytes of four columns are widened, and make sums of pairs."""
+        state, scale, zero = self._rounded_state("int16")
+        with self._tiles(_COLUMNS_OF_PAIRS) as (row, places):
+            for first in range(0, len(places), _MAX_PAIR_SUMS):
+                self._sum_pairs(row, places[first : first + _MAX_PAIR_SUMS], state, scale, zero)
+
+    def _sum_pairs(
+        self,
+        row: Any,
+        places: Sequence[tuple[Any, int]],
+        state: tir.Buffer,
+        scale: tir.PrimExpr,
+        zero: tir.PrimExpr,
+    ) -> None:
+        """Write the gates of some vectors of a tile, of four columns each."""
+        weights, lanes = self.ins[1], 2 * _COLUMNS_OF_PAIRS
+        sums = self._buffer("sums", (len(places) * lanes,), "int32", "local")
+        for number in range(len(places)):
+            self.builder.emit(sums.vstore([number * lanes], tir.const(0, PAIRS)))
+        with self.builder.for_range(0, self.hidden // BYTES, name="word") as word:
+            four = tir.reinterpret("int64", state.vload([row, word * BYTES], f"int16x{BYTES}"))
+            left = tir.reinterpret(WORDS, tir.Broadcast(four, _COLUMNS_OF_PAIRS))
+            left = self.builder.let("left", left)
+            for number, (panel, at) in enumerate(places):
+                right = weights.vload([panel, word, at, 0], f"int8x{_COLUMNS_OF_PAIRS * BYTES}")
+                total = sums.vload([number * lanes], PAIRS) + pair_sums(left, right.astype(WORDS))
+                self.builder.emit(sums.vstore([number * lanes], total))
+        for number in range(0, len(places), 2):
+            pairs = [sums.vload([each * lanes], PAIRS) for each in (number, number + 1)]
+            firsts, seconds = (
+                tir.Shuffle(pairs, [tir.const(2 * lane + place, "int32") for lane in range(lanes)])
+                for place in range(2)
+            )
+            panel, at = places[number]
+            self._store_gates(row, panel * self.width + at, firsts + seconds, scale, zero)
+
     def _multiply_bytes_plainly(self) -> None:
-        """The same for processors without that instruction, as a module may be built for any."""
-        state, scale, zero = self._rounded_state()
+        """The same for processors without these instructions, as a module may be built for any."""
+        state, scale, zero = self._rounded_state(_BYTE)
         weights = self.ins[1]
         total = self._buffer("total", (1,), "int32")
         with (
@@ -251,10 +293,11 @@ class _Loop:
         value = biases.vload([column], floats) + step * centred.astype(floats)
         self.builder.emit(self.gates.vstore([row, column], value))
 
-    def _rounded_state(self) -> tuple[tir.Buffer, tir.PrimExpr, tir.PrimExpr]:
-        """Round the state to bytes: return these, and their scale and zero point, both float32."""
+    def _rounded_state(self, dtype: str) -> tuple[tir.Buffer, tir.PrimExpr, tir.PrimExpr]:
+        """Round the state to bytes, of that type or in one that is wider: return these, and their
+        scale and zero point, both float32."""
         nothing, largest = tir.const(0, _FLOAT), tir.const(_MAX_BYTE, _FLOAT)
-        state = self._buffer("bytes", (self.batch, self.hidden), _BYTE)
+        state = self._buffer("bytes", (self.batch, self.hidden), dtype)
         folds = {
             tir.min: self._buffer("low", (self.lanes,)),
             tir.max: self._buffer("high", (self.lanes,)),
@@ -280,6 +323,6 @@ class _Loop:
             whole = tir.nearbyint(self._load(self.state, row, at) / self._all(scale))
             byte = tir.min(whole + self._all(zero), self._all(largest))
             byte = tir.max(byte, self._all(nothing))
-            value = byte.astype(f"int32x{self.lanes}").astype(f"{_BYTE}x{self.lanes}")
+            value = byte.astype(f"int32x{self.lanes}").astype(f"{dtype}x{self.lanes}")
             self.builder.emit(state.vstore([row, at], value))
         return state, scale, zero
