@@ -1,4 +1,4 @@
-"""Weights in half precision: read in two bytes, and the same to the bit as in four."""
+"""Weights in half precision, and whole ones: read in two bytes or one, and the same to the bit."""
 
 from __future__ import annotations
 
@@ -27,11 +27,15 @@ from heteroplace.relay.tasks.network import cut_network
 from tests.strategies import exact_cases, num_cases
 
 TARGETS = tuple(map(tvm.target.Target, (TARGET, "llvm -mcpu=haswell")))
-KINDS = ("float16", "uint16")
+HALVES = ("float16", "uint16")
+KINDS = (*HALVES, "int8")
 
 
 def rounded(array: np.ndarray, kind: str) -> np.ndarray:
-    """The array in float32, as float16 or bfloat16 can hold it."""
+    """The array in float32, as float16 or bfloat16 can hold it; or whole numbers of it."""
+    if kind == "int8":
+        with np.errstate(invalid="ignore", over="ignore"):
+            return (array * 40).astype("int8").astype("float32")
     if kind == "float16":
         with np.errstate(over="ignore"):
             return array.astype("float16").astype("float32")
@@ -39,9 +43,9 @@ def rounded(array: np.ndarray, kind: str) -> np.ndarray:
 
 
 def narrow(array: np.ndarray, kind: str) -> np.ndarray:
-    """What `rounded` returned, in two bytes."""
-    if kind == "float16":
-        return array.astype("float16")
+    """What `rounded` returned, in two bytes or one."""
+    if kind in ("float16", "int8"):
+        return array.astype(kind)
     return (array.view("uint32") >> 16).astype("uint16")
 
 
@@ -93,7 +97,7 @@ def test_products_of_batches_are_those_of_weights_that_were_widened_before(
     np.testing.assert_array_equal(*(each.view("uint32") for each in results))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HALVES)
 def test_every_number_of_16_bits_is_widened_as_it_is(kind: str) -> None:
     bits = np.arange(2**16, dtype="uint16")
     if kind == "float16":
@@ -264,3 +268,13 @@ def test_tasks_that_may_run_by_other_kernels_count_weights_as_those_hold_them() 
         assert again.weight_bytes == weights.nbytes // (2 if len(cluster.devices) > 1 else 1)
     with tvm.transform.PassContext(opt_level=2):
         assert held(cluster) == weights.nbytes
+
+
+@pytest.mark.parametrize(
+    ("odd", "dtype"),
+    [(127, "int8"), (-128, "int8"), (128, "uint16"), (-0.0, "uint16"), (0.5, "uint16")],
+)
+def test_whole_numbers_of_8_bits_take_a_byte(odd: float, dtype: str) -> None:
+    weights = np.ones(5000, "float32")
+    weights[4999] = odd
+    assert narrowed(weights, TARGETS[1]).dtype == dtype

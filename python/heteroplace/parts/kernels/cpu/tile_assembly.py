@@ -36,6 +36,7 @@ LINE_BYTES = 64
 LOADS = {
     "float32": (4, "float", ("vmovups {0},{1}",)),
     "float16": (2, "half", ("vcvtph2ps {0},{1}",)),
+    "int8": (1, "i8", ("vpmovsxbd {0},{1}", "vcvtdq2ps {1},{1}")),
     "uint16": (2, "i16", ("vpmovzxwd {0},{1}", "vpslld $$16,{1},{1}")),
     PAIRS: (4, "i16", ("vmovups {0},{1}",)),
     QUADS: (4, "i8", ("vmovups {0},{1}",)),
