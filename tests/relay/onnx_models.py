@@ -86,9 +86,16 @@ def random_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def run_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:
-    """The reference: onnxruntime on one thread."""
+def run_onnxruntime(
+    model: onnx.ModelProto, inputs: Mapping[str, Any], *, optimizes: bool = True
+) -> list[Any]:
+    """The reference: onnxruntime on one thread.
+
+    `optimizes`: it may multiply bytes, whose sums of two saturate at 16 bits without VNNI.
+    """
     options = onnxruntime.SessionOptions()
+    if not optimizes:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(

@@ -188,5 +188,5 @@ def test_numbers_of_such_rows(width: int) -> None:
     inputs = random_inputs(mod)
     with tvm.transform.PassContext(opt_level=3):
         executable = hp.build(mod, cpu_cluster(), costs=random_costs, solver="heft")
-    (found,) = hp.Executor(executable).run(**inputs)
-    np.testing.assert_allclose(found, np.exp(inputs["x"].astype("float64")) + 1, rtol=1e-6)
+    (actual,) = hp.Executor(executable).run(**inputs)
+    np.testing.assert_allclose(actual, np.exp(inputs["x"].astype("float64")) + 1, rtol=1e-6)
