@@ -20,7 +20,7 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.axes.shapes import with_attributes
-from heteroplace.relay.expr_map import ExprSet
+from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import function_pass, op_name, rebuilt, static_shape
 from heteroplace.relay.local_types import write_types
 from heteroplace.relay.targets import multiplies_integers
@@ -45,13 +45,14 @@ def Legalize() -> tvm.transform.Pass:  # noqa: N802  (stands for the pass of TVM
 def _legalize(function: relay.Function) -> relay.Function:
     new_exprs = ExprSet(function.params)
     forms: dict[str, Any] = {}
+    wide = ExprMap[relay.Constant]()
 
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         name = op_name(new)
         if name is not None:
             if name not in forms:
                 forms[name] = new.op.get_attr(_ATTRIBUTE)
-            value = None if forms[name] is None else _legal_form(forms[name], old, new)
+            value = None if forms[name] is None else _legal_form(forms[name], old, new, wide)
             if value is not None:
                 new = with_span(value, new_exprs, old.span)
         new_exprs.add(new)
@@ -60,15 +61,20 @@ def _legalize(function: relay.Function) -> relay.Function:
     return rebuilt(function, rewrite)
 
 
-def _legal_form(legal_form: Any, old: relay.Call, new: relay.Call) -> relay.Expr | None:
-    """What the target's function makes of a call; None: it stays as it is."""
+def _legal_form(
+    legal_form: Any, old: relay.Call, new: relay.Call, wide: ExprMap[relay.Constant]
+) -> relay.Expr | None:
+    """What the target's function makes of a call; None: it stays as it is.
+
+    `wide`: constants that have been widened, and what they became.
+    """
     dtype = str(old.checked_type.dtype)
     if _is_integer_product(old) and dtype != "int32":
         sums = with_attributes(new, new.args, out_dtype="int32")
         write_types(sums)
-        return relay.cast(_legal_form(legal_form, sums, sums) or sums, dtype)
+        return relay.cast(_legal_form(legal_form, sums, sums, wide) or sums, dtype)
     if _is_integer_product(old) and not multiplies_integers(tvm.target.Target.current()):
-        return _in_floats(new)
+        return _in_floats(new, wide)
     for argument in new.args:
         write_types(argument)  # some forms ask for them, and operands may be new
     if new.op.name == _WEIGHT_GRADIENT and _is_plain(new.attrs):
@@ -117,17 +123,20 @@ def _is_integer_product(call: relay.Call) -> bool:
     return call.op.name in _PRODUCTS and "int8" in call.args[0].checked_type.dtype
 
 
-def _in_floats(call: relay.Call) -> relay.Expr:
+def _in_floats(call: relay.Call, wide: ExprMap[relay.Constant]) -> relay.Expr:
     """By floats, which hold whole numbers up to 2^24, and of others those that are nearest.
 
     `Winograd`, whose sums are no whole numbers, leaves convolutions of such data alone.
     """
-    arguments = [_widened(argument) for argument in call.args]
+    arguments = [_widened(argument, wide) for argument in call.args]
     return relay.cast(with_attributes(call, arguments, out_dtype="float32"), "int32")
 
 
-def _widened(value: relay.Expr) -> relay.Expr:
-    """Return the value as float32. Weights stay constants, so that kernels bring them in order."""
-    if isinstance(value, relay.Constant):
-        return relay.const(value.data.numpy().astype("float32"))
-    return relay.cast(value, "float32")
+def _widened(value: relay.Expr, wide: ExprMap[relay.Constant]) -> relay.Expr:
+    """Return the value as float32. Weights stay constants, and those that are shared stay shared:
+    of constants, kernels read panels that are made while compiling."""
+    if not isinstance(value, relay.Constant):
+        return relay.cast(value, "float32")
+    if value not in wide:
+        wide[value] = relay.const(value.data.numpy().astype("float32"))
+    return wide[value]

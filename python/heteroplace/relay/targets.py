@@ -126,7 +126,10 @@ def multiplies_integers(target: tvm.target.Target) -> bool:
 
 
 def multiplies_words(target: tvm.target.Target) -> bool:
-    """Tell whether a target has the instruction for integers of 16 bits of `relay/vnni.py`."""
+    """Tell whether a target has AVX2, and with it the instruction for words of `relay/vnni.py`.
+
+    Every processor with AVX512-VNNI has it.
+    """
     return target.kind.name == "llvm" and bool(target_has_features("avx2", target))
 
 

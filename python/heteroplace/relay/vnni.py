@@ -3,8 +3,8 @@
     vpdpbusd  sums[lane] += sum over 4 bytes of  unsigned[lane, byte] * signed[lane, byte]
     vpmaddwd  pairs[lane] = sum over 2 words of  left[lane, word] * right[lane, word]
 
-The sums have 32 bits and are exact: nothing saturates. (AVX2 has one for bytes too, whose sums
-saturate at 16 bits.)
+The sums have 32 bits and are exact: nothing saturates. AVX2's instruction for bytes is not used, as
+its sums saturate at 16 bits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ INSTRUCTION = "llvm.x86.avx512.vpdpbusd.512"
 """In LLVM's language."""
 _NUM_OPERANDS = tir.const(3, "uint32")
 WORDS = "int16x16"
-"""Type of the vectors that `vpmaddwd` multiplies; its sums are PAIRS."""
-PAIRS = "int32x8"
+"""Type of the vectors that `vpmaddwd` multiplies."""
+WORD_SUMS = "int32x8"
+"""Type of its sums, of two products each."""
 _PAIR_INSTRUCTION, _NUM_FACTORS = "llvm.x86.avx2.pmadd.wd", tir.const(2, "uint32")
 
 
@@ -32,5 +33,5 @@ def add_products(sums: tir.PrimExpr, unsigned: tir.PrimExpr, signed: tir.PrimExp
 
 
 def pair_sums(left: tir.PrimExpr, right: tir.PrimExpr) -> tir.PrimExpr:
-    """Return the sums of two products each of type PAIRS; both factors are of type WORDS."""
-    return tir.call_llvm_pure_intrin(PAIRS, _PAIR_INSTRUCTION, _NUM_FACTORS, left, right)
+    """Return sums of two products each, of type WORD_SUMS; both factors are of type WORDS."""
+    return tir.call_llvm_pure_intrin(WORD_SUMS, _PAIR_INSTRUCTION, _NUM_FACTORS, left, right)

@@ -19,7 +19,7 @@ from tvm import te, tir
 
 from heteroplace.errors import LoweringError
 from heteroplace.relay.targets import float_lanes, multiplies_integers, multiplies_words
-from heteroplace.relay.vnni import BYTES, LANES, PAIRS, SUMS, WORDS, add_products, pair_sums
+from heteroplace.relay.vnni import BYTES, LANES, SUMS, WORD_SUMS, WORDS, add_products, pair_sums
 
 _FLOAT, _BYTE = "float32", "uint8"
 _MAX_BYTE = 255.0
@@ -218,7 +218,7 @@ class _Loop:
                 self._store_gates(row, panel * self.width + at, total, scale, zero)
 
     def _multiply_words(self) -> None:
-        """The same with AVX2: the bytes of four columns are widened, and make sums of pairs."""
+        """The same with AVX2: bytes are widened to words, and products are added up in pairs."""
         state, scale, zero = self._rounded_state("int16")
         with self._tiles(_COLUMNS_OF_PAIRS) as (row, places):
             for first in range(0, len(places), _MAX_PAIR_SUMS):
@@ -236,17 +236,19 @@ class _Loop:
         weights, lanes = self.ins[1], 2 * _COLUMNS_OF_PAIRS
         sums = self._buffer("sums", (len(places) * lanes,), "int32", "local")
         for number in range(len(places)):
-            self.builder.emit(sums.vstore([number * lanes], tir.const(0, PAIRS)))
+            self.builder.emit(sums.vstore([number * lanes], tir.const(0, WORD_SUMS)))
         with self.builder.for_range(0, self.hidden // BYTES, name="word") as word:
             four = tir.reinterpret("int64", state.vload([row, word * BYTES], f"int16x{BYTES}"))
             left = tir.reinterpret(WORDS, tir.Broadcast(four, _COLUMNS_OF_PAIRS))
             left = self.builder.let("left", left)
             for number, (panel, at) in enumerate(places):
                 right = weights.vload([panel, word, at, 0], f"int8x{_COLUMNS_OF_PAIRS * BYTES}")
-                total = sums.vload([number * lanes], PAIRS) + pair_sums(left, right.astype(WORDS))
+                total = sums.vload([number * lanes], WORD_SUMS) + pair_sums(
+                    left, right.astype(WORDS)
+                )
                 self.builder.emit(sums.vstore([number * lanes], total))
         for number in range(0, len(places), 2):
-            pairs = [sums.vload([each * lanes], PAIRS) for each in (number, number + 1)]
+            pairs = [sums.vload([each * lanes], WORD_SUMS) for each in (number, number + 1)]
             firsts, seconds = (
                 tir.Shuffle(pairs, [tir.const(2 * lane + place, "int32") for lane in range(lanes)])
                 for place in range(2)
@@ -294,8 +296,10 @@ class _Loop:
         self.builder.emit(self.gates.vstore([row, column], value))
 
     def _rounded_state(self, dtype: str) -> tuple[tir.Buffer, tir.PrimExpr, tir.PrimExpr]:
-        """Round the state to bytes, of that type or in one that is wider: return these, and their
-        scale and zero point, both float32."""
+        """Round the state to bytes: return these, and their scale and zero point, both float32.
+
+        `dtype`: in which they are stored, as a wider type may be read sooner.
+        """
         nothing, largest = tir.const(0, _FLOAT), tir.const(_MAX_BYTE, _FLOAT)
         state = self._buffer("bytes", (self.batch, self.hidden), dtype)
         folds = {

@@ -15,7 +15,7 @@ from heteroplace.relay.expressions import function_pass, op_name, rebuilt, stati
 from heteroplace.relay.limits import MAX_RECURRENT_STEPS
 from heteroplace.relay.quantise import dynamically_quantized
 from heteroplace.relay.recurrent.op import GATES, RECURRENT_BYTES_OP, RECURRENT_OP, Recurrent
-from heteroplace.relay.targets import device_target, multiplies_integers, multiplies_words
+from heteroplace.relay.targets import device_target, multiplies_words
 from heteroplace.relay.tasks.spans import with_span
 
 _OPS = (RECURRENT_OP, RECURRENT_BYTES_OP)
@@ -29,8 +29,7 @@ def unrolled_for(mod: tvm.IRModule, cluster: Cluster) -> tvm.IRModule:
         targets = [device_target(device) for device in cluster.devices]
     except LoweringError:  # it is planned for, by costs that are given
         return mod
-    is_fast = all(multiplies_integers(each) or multiplies_words(each) for each in targets)
-    return mod if is_fast else Unrolled((RECURRENT_BYTES_OP,))(mod)
+    return mod if all(map(multiplies_words, targets)) else Unrolled((RECURRENT_BYTES_OP,))(mod)
 
 
 def Unrolled(names: tuple[str, ...] = _OPS) -> tvm.transform.Pass:  # noqa: N802  (as TVM's passes)
