@@ -118,10 +118,10 @@ def test_the_last_tile_of_a_row_may_be_smaller() -> None:
 @pytest.mark.parametrize("blocks", [2, 3, 4, 5])
 @pytest.mark.parametrize("width", [8, 13, 14])
 def test_sums_of_a_tile_are_in_registers_of_avx2(blocks: int, width: int) -> None:
-    """No innermost loop with products reads or writes a vector on the stack, or asks anything."""
+    """No innermost loop with products has a vector on the stack, or a second branch."""
     x, body = _added_to(blocks, width)
     kernels = [each for each in lowered_for_avx2(body, x) if "conv2d" in each.symbol]
-    assert len(kernels) == 2  # two are the same
+    assert len(kernels) == 2  # of three convolutions, two have the same kernel
     for kernel in kernels:
         loops = _loops_of_products(generate_code([kernel]).get_source("asm"))
         assert loops

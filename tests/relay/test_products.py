@@ -3,6 +3,7 @@ layers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import tvm
 from numpy_relay import run_by_numpy
 from relay_models import TARGET, module, random_inputs, stock_executor, var, weights
-from tvm import relay
+from tvm import relay, te, tir
 from tvm.relay.backend import te_compiler
 
 from heteroplace.lower.dense_products import DenseProducts
@@ -98,6 +99,30 @@ def test_what_is_added_to_takes_the_sum_in_its_place(form: tuple[bool, bool]) ->
     (place,) = (n for n, arg in enumerate(main.body.args) if arg.name_hint == "before")
     assert may_run_in_place(kernel, place, 0)
     assert not any(may_run_in_place(kernel, other, 0) for other in {0, 1, 2} - {place})
+
+
+def stored_in_halves(*values: Callable[[tir.PrimExpr], tir.PrimExpr]) -> Kernel:
+    """A kernel of one input that stores each value to a half of its output."""
+    x = te.placeholder((16,), "float32", "x")
+
+    def body(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
+        builder = tir.ir_builder.create()
+        for half, value in enumerate(values):
+            with builder.for_range(0, 8) as i:
+                at = i + 8 * half
+                builder.emit(outs[0].vstore([at], value(ins[0].vload([at]))))
+        return builder.get()
+
+    y = te.extern(x.shape, [x], body, dtype="float32")
+    functions = tvm.lower(te.create_schedule(y.op), [x, y])
+    target = tvm.target.Target(TARGET)
+    return Kernel("halves", functions, target, kernel_workspace(functions), ranges=(None,))
+
+
+def test_several_statements_may_store_where_each_reads_its_own_place() -> None:
+    assert may_run_in_place(stored_in_halves(lambda x: x + 1.0, lambda x: x * 2.0), 0, 0)
+    zero = tir.const(0.0, "float32")
+    assert not may_run_in_place(stored_in_halves(lambda x: x + 1.0, lambda _: zero), 0, 0)
 
 
 def ops_of(mod: tvm.IRModule) -> list[str]:

@@ -59,6 +59,11 @@ def assert_equal(name: str, found: Sequence[np.ndarray], expected: Sequence[np.n
         assert np.abs(ours - theirs).max() <= allowed
 
 
+def outputs_of_onnxruntime(name: str, inputs: Mapping[str, np.ndarray]) -> list[Any]:
+    """Those of a quantised network are exact without optimisations alone."""
+    return om.run_onnxruntime(onnx_model_of(name), inputs, optimizes=name != "int8_qdq")
+
+
 def assert_helping_changes_nothing(
     executable: Executable, inputs: Mapping[str, np.ndarray]
 ) -> None:
@@ -77,8 +82,7 @@ def test_a_network_chosen_by_the_commit_equals_onnxruntime(request) -> None:
     with tvm.transform.PassContext(opt_level=3):
         options = {"costs": random_costs, "solver": "heft"}
         executable = heteroplace.build(model.mod, cpu_cluster(), model.params, **options)
-    optimizes = name != "int8_qdq"
-    expected = om.run_onnxruntime(onnx_model_of(name), model.inputs, optimizes=optimizes)
+    expected = outputs_of_onnxruntime(name, model.inputs)
     assert_equal(name, Executor(executable).run(**model.inputs), expected)
     assert_helping_changes_nothing(executable, model.inputs)
 
@@ -136,8 +140,7 @@ def test_parts_of_tuples_with_several_readers_are_compiled_once(compiled) -> Non
 def test_network_is_compiled_once_and_equals_onnxruntime(name: str, compiled, tmp_path) -> None:
     model = load_model(name)
     onnx.save(onnx_model_of(name), tmp_path / "model.onnx")
-    optimizes = name != "int8_qdq"
-    expected = om.run_onnxruntime(onnx_model_of(name), model.inputs, optimizes=optimizes)
+    expected = outputs_of_onnxruntime(name, model.inputs)
     with tvm.transform.PassContext(opt_level=3):
         options = {"params": model.params, "time_limit": 1.0}
         placed = relay.transform.HeteroPlace(cpu_cluster(), **options)(model.mod)

@@ -3,8 +3,8 @@
 It may where each element of the input is read only to make the element of the output that is at
 its place. A kernel's output has one statement that stores it, in loops over its elements, each of
 which is visited once; so it is enough to look at the indices of what is read in that statement.
-Of a tile that is unrolled, and of a loop that is split, there are several such statements. Each
-then has to read the input, as one that does not may set the output to a start value.
+A tile that is unrolled and a loop that is split have several such statements. Each of them has to
+read the input then: one that does not might store a start value before others read.
 (Arguments of kernels are said not to alias. That lets a compiler move the load of one element over
 the store of another, and no load over the store that depends on it.)
 """
@@ -70,12 +70,13 @@ class _Accesses:
         """Whether all that is read is where it is stored."""
         if self._is_opaque or not self._stores:
             return False
-        loads = [(store, load) for store in self._stores for load in self._loads_of(store)]
-        reads_at_each = len({id(store) for store, _ in loads}) == len(self._stores)
-        return (
-            (reads_at_each or len(self._stores) == 1)
-            and len(loads) == self._num_loads
-            and all(_is_same_place(store, load) for store, load in loads)
+        read = [self._loads_of(store) for store in self._stores]
+        if len(read) > 1 and not all(read):
+            return False
+        return sum(map(len, read)) == self._num_loads and all(
+            _is_same_place(store, load)
+            for store, loads in zip(self._stores, read, strict=True)
+            for load in loads
         )
 
     def _loads_of(self, store: tir.BufferStore) -> list[tir.BufferLoad]:

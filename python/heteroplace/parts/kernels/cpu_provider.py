@@ -109,7 +109,7 @@ class CpuProvider:
         return ask_for_filters(padded_rows(functions))
 
     def with_held_weights(self, network: Network, cluster: Cluster) -> Network:
-        """Count weights in half precision where kernels read them so."""
+        """Count weights in fewer bits where kernels read them so."""
         return with_held_weights(network, cluster)
 
 

@@ -20,9 +20,9 @@ from tvm import relay, te, tir, topi
 
 from heteroplace.bfloat16_bits import bfloat16_bits
 from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, pair_products
-from heteroplace.parts.kernels.cpu.conv_tiles import conv_tile, schedule_result
+from heteroplace.parts.kernels.cpu.conv_tiles import schedule_result
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
-from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
+from heteroplace.parts.kernels.cpu.product_tiles import shape_of
 from heteroplace.parts.kernels.rewrites.narrow_weights import widened
 from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
@@ -144,9 +144,7 @@ def schedule_bfloat16_conv(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
     sums = schedule.cache_write(conv, "global")
-    _, blocks, height, width, _ = shape_of(conv)
-    tile = conv_tile(blocks, height, width, vector_registers())
-    tiled = schedule_result(schedule, conv, result, tile)
+    tiled = schedule_result(schedule, conv, result)
     axes = tiled.inner
     if conv != result:
         stage = schedule[conv]

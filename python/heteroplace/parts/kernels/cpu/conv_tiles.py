@@ -12,7 +12,7 @@ they are, and of large maps some rows are padded at a time, which stay in the ca
                 sums[block, row, column, lane] += map[..] * filter[.., block, lane], unrolled
                 what is fused behind, of the tile
 
-What is summed up for an element is in TVM's order.
+The last tile of a row may have fewer columns. What is summed up for an element is in TVM's order.
 """
 
 from __future__ import annotations
@@ -185,15 +185,20 @@ class TiledResult(NamedTuple):
     """The axis of the tiles: what a tile needs is computed there."""
     inner: list[Any]
     """The axes within a tile, but for its lanes."""
+    tile: Tile
 
 
 def schedule_result(
-    schedule: te.Schedule, conv: te.Tensor, result: te.Tensor, tile: Tile
+    schedule: te.Schedule, conv: te.Tensor, result: te.Tensor, *, divides: bool = True
 ) -> TiledResult:
-    """Cut what a convolution in blocks stores into tiles, and schedule the padding of its data."""
+    """Cut what a convolution in blocks stores into tiles, and schedule the padding of its data.
+
+    `divides`: as of `conv_tile`.
+    """
     data, _ = conv.op.input_tensors
     is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
-    _, _, height, _, _ = shape_of(conv)
+    _, blocks, height, width, _ = shape_of(conv)
+    tile = conv_tile(blocks, height, width, vector_registers(), divides=divides)
     part_rows = largest_divisor(height, height // _MIN_PARTS) if is_padded else 0
     by_parts = part_rows >= _MIN_ROWS
     whole = schedule[result]
@@ -217,23 +222,21 @@ def schedule_result(
         else:
             stage.parallel(stage.fuse(*stage.op.axis[:3]))
         stage.vectorize(stage.op.axis[-1])
-    return TiledResult(whole, xo, inner)
+    return TiledResult(whole, xo, inner, tile)
 
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
     data, _ = conv.op.input_tensors
-    _, blocks, height, width, _ = shape_of(conv)
-    registers = vector_registers()
-    tile = conv_tile(blocks, height, width, registers, divides=False)
     sums = schedule.cache_write(conv, "global") if conv == result else conv
-    tiled = schedule_result(schedule, conv, result, tile)
+    tiled = schedule_result(schedule, conv, result, divides=False)
     for axis in tiled.inner:
         tiled.stage.unroll(axis)
     stage = schedule[sums]
     _, c, y, x, lane = stage.op.axis
     channel, ky, kx = stage.op.reduce_axis
     outer, inner = stage.split(channel, shape_of(data)[-1])
-    stage.reorder(outer, ky, kx, inner, *order_in_tile(tile, registers, c, (y, x)), lane)
+    in_tile = order_in_tile(tiled.tile, vector_registers(), c, (y, x))
+    stage.reorder(outer, ky, kx, inner, *in_tile, lane)
     for axis in (c, y, x):
         stage.unroll(axis)
     stage.vectorize(lane)

@@ -30,7 +30,7 @@ from heteroplace.relay.vnni import LANES
 _TAG = "depthwise_conv2d_NCHWc"
 _MAX_COLUMNS = {32: 15, 16: 8}
 """Sums of one vector each, by registers: they are in these, and the buffer of them is on the stack.
-Of 16, 14 sums took 1.4 times as long as 7 (AMD EPYC, family 25, model 1)."""
+Of 16, 12 and 14 sums took up to 1.4 times as long as 7 (AMD EPYC, family 25, model 1)."""
 _PADDED_BYTES = 2**15
 """Of the rows that are padded at a time; they stay in the first cache."""
 _MAX_UNROLLED = 9

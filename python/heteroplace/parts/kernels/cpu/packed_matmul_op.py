@@ -7,7 +7,7 @@ zeros behind the last column:
 
     (a[17, depth], b[panels, depth, width]) -> a @ b    two tiles of 9 rows, of which 17 are stored
 
-A row is the same in products of any number of rows. Weights may be in half precision
+A row is the same in products of any number of rows. Weights may be narrow
 (`narrow_weights`). Few rows widen them in registers, which costs nothing while memory delivers
 them. For several tiles of rows, a panel is widened once, into the cache: in registers it would be
 widened for each tile, at a quarter of the time of the sums.
@@ -37,7 +37,7 @@ of theirs are stored."""
 _TAG = "heteroplace_packed_matmul"
 _WIDENED = "widened"
 _MIN_TILES = 2
-"""Of a block of rows, for which a panel in half precision is widened before they are summed up."""
+"""Of a block of rows, for which a panel of narrow weights is widened before they are summed up."""
 
 
 def packed_matmul(a: relay.Expr, b: relay.Expr, columns: int) -> relay.Call:

@@ -150,7 +150,7 @@ class TiledProduct(NamedTuple):
     is_right_made: bool = False
     """Whether the kernel makes the right matrix, a panel at a time."""
     source_dtype: str = ""
-    """Of weights in half precision, in panels of the same shape, that it widens for that; "": it
+    """Of narrow weights, in panels of the same shape, that it widens for that; "": it
     makes that of others."""
 
     @property

@@ -4,7 +4,7 @@ LLVM loads every element of a column of the left matrix into a register before i
 leaves half of the registers for sums, and moves sums about. Here each element takes the register of
 the one before (`tile_assembly`).
 
-Weights in half precision (`narrow_weights`) are widened as they are loaded. If several tiles of
+Narrow weights (`narrow_weights`) are widened as they are loaded. If several tiles of
 rows read a panel, the first one stores the widened weights while it multiplies, and the others load
 these. Widening in each tile would take a quarter of the time.
 
@@ -98,7 +98,7 @@ def tile_intrinsic(
     is_part
         Whether the depth is one of several parts, whose products are added up in the result.
     right_dtype
-        Of the right matrix: float32, that of weights in half precision, or PAIRS: the depth is
+        Of the right matrix: float32, that of narrow weights, or PAIRS: the depth is
         one of pairs then.
     is_left_transposed
         Whether the left matrix is [depth, rows].
@@ -106,7 +106,7 @@ def tile_intrinsic(
         How many tiles, with rows one after the other, read so many places of a panel before what
         lies behind these is read: of a left matrix that is [rows, depth]. 0: panels are in a cache.
     source_dtype
-        Of weights in half precision that the first tile widens into the right matrix
+        Of narrow weights that the first tile widens into the right matrix
         (`widened_from`), and that tiles prefetch; "": the right matrix is there.
 
     Raises

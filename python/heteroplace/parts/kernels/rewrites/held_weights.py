@@ -1,7 +1,7 @@
 """Network + cluster -> `weight_bytes` of its tasks as the kernels of their devices hold weights.
 
 The graph is cut before devices are known, and counts weights by their element types. Where every
-device that may run a task reads its weights in half precision (`narrow_weights`, or
+device that may run a task reads its weights in fewer bits (`narrow_weights`, or
 `bfloat16_products`), they are counted so, for limits of memory and for loads; where one does not, a
 GPU or kernels of TVM's own, the larger size stays, as a plan has to fit wherever the task goes.
 """
@@ -94,7 +94,7 @@ def _rounded_weights(
 
 
 def _narrow_target(device: Device) -> tvm.target.Target | None:
-    """The target of a device that holds weights in half precision; None: it does not, as nothing is
+    """The target of a device that holds weights in fewer bits; None: it does not, as nothing is
     compiled for it, or by TVM's own kernels."""
     level = tvm.transform.PassContext.current().opt_level
     if device.kind != "cpu" or level < PACKING_LEVEL:

@@ -16,7 +16,7 @@ microbatch. Transposes that belong to the same task are not made at all.
 TVM's own `nn.matmul` is naive on CPUs. Where a target names a library for products, all stays as it
 is. TVM's dense layers are slow unless a power of two divides the number of rows, and its products
 of batches always. Panels depend on the weights alone: those of branches of routers are the same at
-each capacity. Panels, and tables that are looked up, are in half precision where it holds their
+each capacity. Panels, and tables that are looked up, are in fewer bits where these hold their
 weights exactly (`narrow_weights`), and both in 4 or 8 bits where these do (`quantised_weights`).
 Equal panels are one constant: an embedding may be the head, too.
 Where kernels are to be TVM's own all of this is not done, and products of batches stay.
@@ -258,7 +258,7 @@ def _narrowly_read(
     laid: Callable[[np.ndarray], np.ndarray],
     panels: Panels,
 ) -> relay.Constant:
-    """A constant as it is read, in half precision where that is exact."""
+    """A constant as it is read, in fewer bits where that is exact."""
     target = tvm.target.Target.current()
 
     def narrow(array: np.ndarray) -> Sequence[np.ndarray]:
