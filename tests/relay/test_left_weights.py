@@ -1,4 +1,4 @@
-"""Large weights of products and look-ups do not travel to onnxruntime, and come back unchanged."""
+"""Large weights that no change reads do not travel to onnxruntime, and come back unchanged."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ def joined(*before: onnx.NodeProto, **weights: Any) -> onnx.ModelProto:
     return om.make_model(nodes, {"x": [4, SIZE]}, ["y"], {"w": weight(1, SIZE, SIZE), **weights})
 
 
+def convolved(*behind: onnx.NodeProto, **weights: Any) -> onnx.ModelProto:
+    """A convolution of x, and what reads its result z."""
+    nodes = [om.node("Conv", "x f", "z"), *behind]
+    filters = {"f": weight(1, SIZE, SIZE, 1, 1), **weights}
+    return om.make_model(nodes, {"x": [1, SIZE, 3, 5]}, ["y"], filters)
+
+
 LEFT: dict[str, tuple[onnx.ModelProto, set[str]]] = {
     "product": (joined(om.node("Gemm", "x v b", "z"), v=weight(2, SIZE, SIZE),
                        b=weight(3, SIZE)), {"w", "v"}),
@@ -43,6 +50,19 @@ LEFT: dict[str, tuple[onnx.ModelProto, set[str]]] = {
     ),
     "transposed": (joined(om.node("Transpose", "v", "t"), om.node("MatMul", "x t", "z"),
                           v=weight(2, SIZE, SIZE)), {"w"}),
+    "convolution": (convolved(om.node("Relu", "z", "y")), {"f"}),
+    "two convolutions": (convolved(om.node("Conv", "z g", "y"), g=weight(2, SIZE, SIZE, 1, 1)),
+                         {"f", "g"}),
+    "limited convolution": (convolved(om.node("Clip", "z low", "y"), low=np.float32(0)), {"f"}),
+    "residual": (convolved(om.node("Add", "z x", "y")), {"f"}),
+    # These fuse into the filter.
+    "scaled convolution": (convolved(om.node("Mul", "z s", "y"), s=weight(2, SIZE, 1, 1)), set()),
+    "norm": (convolved(om.node("BatchNormalization", "z s b m v", "y"), s=weight(2, SIZE),
+                       b=weight(3, SIZE), m=weight(4, SIZE), v=1 + weight(5, SIZE) ** 2), set()),
+    # They are a sixth of all weights.
+    "few": (joined(om.node("Transpose", "v", "t"), om.node("MatMul", "x t", "u"),
+                   om.node("ReduceMean", "u", "z"), v=weight(2, 5 * SIZE, SIZE)),
+            set()),
 }  # fmt: skip
 
 
@@ -68,10 +88,10 @@ def test_numbers_are_those_of_onnxruntime(name: str, monkeypatch: pytest.MonkeyP
 def test_an_output_and_what_a_body_may_read_travel() -> None:
     model = joined(om.node("MatMul", "x v", "z"), v=weight(2, SIZE, SIZE))
     model.graph.output.append(om.helper.make_tensor_value_info("v", om.FLOAT, [SIZE, SIZE]))
-    assert onnx_simplify._weights_of_products(model.graph) == {"w"}
+    assert onnx_simplify._weights_that_stay(model.graph) == {"w"}
     body = om.helper.make_graph([om.node("MatMul", "x w", "b")], "body", [], [])
     model.graph.node.append(om.node("If", "x", "c", then_branch=body, else_branch=body))
-    assert not onnx_simplify._weights_of_products(model.graph)
+    assert not onnx_simplify._weights_that_stay(model.graph)
 
 
 def test_weights_come_back_bit_for_bit_and_unused_ones_do_not() -> None:

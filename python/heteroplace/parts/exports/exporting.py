@@ -152,9 +152,9 @@ def settings_path(output: str | os.PathLike[str]) -> str:
 
 def _check_weights(model: Any, output: Any) -> None:
     """Raise FrontendError where the model would be written away from its weights."""
-    devices = "heteroplace.parts.onnx.prepare.onnx_devices"
-    read = load_entry(f"{devices}:load_nodes")
-    load_entry(f"{devices}:check_same_folder")(read(model), model, output)
+    prepare = "heteroplace.parts.onnx.prepare"
+    structure = load_entry(f"{prepare}.onnx_load:model_structure")(model)
+    load_entry(f"{prepare}.onnx_devices:check_same_folder")(structure, model, output)
 
 
 def _read_solution(path: str | os.PathLike[str]) -> Solution:

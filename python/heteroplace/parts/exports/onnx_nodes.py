@@ -16,7 +16,7 @@ from heteroplace.errors import PlanError
 from heteroplace.model.solution import Solution
 from heteroplace.parts.exports.onnxruntime_layers import ANNOTATION
 from heteroplace.parts.exports.placed_layers import placed_layers
-from heteroplace.parts.onnx.prepare.onnx_devices import load_nodes
+from heteroplace.parts.onnx.prepare.onnx_load import model_structure, parse_file
 from heteroplace.parts.onnx.prepare.onnx_names import node_name
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ def read_placed_model(path: Path, solution: Solution) -> tuple[ModelProto, list[
     PlanError
         See `node_devices`.
     """
-    model = load_nodes(path)
+    model = parse_file(path)
     return model, node_devices(model, path, solution)
 
 
@@ -47,7 +47,7 @@ def read_names(path: Path) -> list[str]:
     FrontendError
         The model cannot be read.
     """
-    return [node_name(node) for node in load_nodes(path).graph.node]
+    return [node_name(node) for node in model_structure(path).graph.node]
 
 
 def read_scopes(path: Path) -> dict[str, str]:
@@ -76,7 +76,7 @@ def _metadata(path: Path, key: str) -> dict[str, str]:
     """One kind of metadata of the nodes of a model that have it, by the node's name."""
     return {
         node_name(node): prop.value
-        for node in load_nodes(path).graph.node
+        for node in model_structure(path).graph.node
         for prop in node.metadata_props
         if prop.key == key
     }

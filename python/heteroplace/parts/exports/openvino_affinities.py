@@ -24,7 +24,7 @@ from heteroplace.parts.exports.placed_layers import gpu_index, lost_devices, sho
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-_LOAD_NODES = "heteroplace.parts.onnx.prepare.onnx_devices:load_nodes"
+_MODEL_STRUCTURE = "heteroplace.parts.onnx.prepare.onnx_load:model_structure"
 _NODE_NAME = "heteroplace.parts.onnx.prepare.onnx_names:node_name"
 
 
@@ -65,7 +65,7 @@ def read_operations(path: Path) -> tuple[list[NodeProto], dict[str, str], set[st
     FrontendError
         The model cannot be read.
     """
-    graph = load_entry(_LOAD_NODES)(path).graph
+    graph = load_entry(_MODEL_STRUCTURE)(path).graph
     outputs = {value.name for value in graph.output}
     operations = {load_entry(_NODE_NAME)(node): _operation(node, outputs) for node in graph.node}
     values = {each.name for each in (*graph.input, *graph.initializer)}

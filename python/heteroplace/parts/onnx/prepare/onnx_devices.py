@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto
 
 from heteroplace.errors import FrontendError, MissingPackageError
@@ -22,6 +21,7 @@ from heteroplace.files.output import write_bytes
 from heteroplace.model.demands import layers_of
 from heteroplace.model.implementations import base_names
 from heteroplace.model.solution import Solution
+from heteroplace.parts.onnx.prepare.onnx_load import model_structure, parse_file
 from heteroplace.parts.onnx.prepare.onnx_names import node_name
 from heteroplace.parts.onnx.prepare.onnx_tensors import all_tensors, external_location
 
@@ -48,7 +48,7 @@ def read_devices(path_or_model: str | os.PathLike[str] | ModelProto) -> dict[str
     if isinstance(path_or_model, ModelProto):
         model, where = path_or_model, "the model"
     else:
-        model, where = load_nodes(path_or_model), os.fspath(path_or_model)
+        model, where = model_structure(path_or_model), os.fspath(path_or_model)
     if not _HAS_DEVICES:
         return {}
     listed = {each.name: _names(each) for each in model.configuration}
@@ -111,7 +111,7 @@ def annotate(
         The model cannot be read or written; or its weights lie in files of their own, and the new
         one would lie in another folder.
     """
-    model = load_nodes(path)
+    model = parse_file(Path(path))
     _check_annotatable(model, path, output)
     names = list(dict.fromkeys(base_names(solution.cluster)))
     del model.configuration[:]
@@ -144,7 +144,7 @@ def annotate(
 
 def check_annotatable(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
     """Raise before the work what `annotate` would raise of the model and the file."""
-    _check_annotatable(load_nodes(path), path, output)
+    _check_annotatable(model_structure(path), path, output)
 
 
 def _check_annotatable(
@@ -184,19 +184,3 @@ def _places(solution: Solution) -> dict[str, tuple[dict[str, None], dict[str, No
             names.update((of_device[device], None) for device in devices[index])
             tasks[task.name] = None
     return places
-
-
-def load_nodes(path: str | os.PathLike[str]) -> ModelProto:
-    """Return the model of a file; weights in files of their own stay there.
-
-    Raises
-    ------
-    FrontendError
-        The file cannot be read, or is no ONNX model.
-    """
-    try:
-        return onnx.load(os.fspath(path), format="protobuf", load_external_data=False)
-    except OSError as err:
-        raise FrontendError(f"{path}: cannot be read: {err.strerror}") from err
-    except DecodeError as err:
-        raise FrontendError(f"{path}: is no ONNX model ({err}); export it again") from err

@@ -3,14 +3,15 @@
 Level BASIC folds constants, removes shape arithmetic and fuses batch norms into convolutions, all
 within ONNX's own ops. Exports of swin transformers shrink to a tenth, and TVM's importer gets the
 numbers of some of them wrong without it. Weights that no such change reads stay here: those of
-products and look-ups, which are nearly all bytes of a transformer.
+products, look-ups and convolutions without a norm, which are nearly all bytes of a model.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from collections import defaultdict
 
-from onnx import GraphProto, ModelProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 from heteroplace.errors import FrontendError
 from heteroplace.parts.onnx.prepare.onnx_process import (
@@ -24,8 +25,11 @@ from heteroplace.parts.onnx.prepare.onnx_tensors import serialised
 from heteroplace.relay.limits import num_elements
 
 _ONNX_DOMAINS = ("", "ai.onnx")
-_LEFT = {("MatMul", 0), ("MatMul", 1), ("Gemm", 0), ("Gemm", 1), ("Gather", 0)}
-"""Op and position of weights that onnxruntime leaves as they are, unless all operands are known."""
+_LEFT = {("MatMul", 0), ("MatMul", 1), ("Gemm", 0), ("Gemm", 1), ("Gather", 0), ("Conv", 1)}
+"""Op and position of weights that onnxruntime leaves as they are, unless all operands are known, or
+what reads the result of a convolution is fused into its filter."""
+_NOT_FUSED = ("Clip", "Conv", "Gemm", "MatMul")
+"""Ops that read constants, and leave the filter of the convolution before them alone."""
 _MIN_ELEMENTS = 2**16
 
 
@@ -46,7 +50,7 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
         return model, ["not simplified: onnxruntime is not installed"]
     if len(model.graph.node) < 2:
         return model, ["not simplified: one node has nothing to be simplified with"]
-    left = _weights_of_products(model.graph)
+    left = _weights_that_stay(model.graph)
     content = serialised(with_inputs_for(model, left) if left else model, MAX_MODEL_BYTES)
     if content is None:
         return model, ["not simplified: the model is too large to be passed to onnxruntime"]
@@ -67,26 +71,35 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
     return simplified, [f"onnxruntime (BASIC) simplified {before} nodes to {after}"]
 
 
-def _weights_of_products(graph: GraphProto) -> set[str]:
-    """Names of large matrices that are nothing but operands of products and look-ups."""
+def _weights_that_stay(graph: GraphProto) -> set[str]:
+    """Names of large weights that are read by nothing but ops of `_LEFT`, which leave them; none
+    if they are less than a third of all weights, since taking a model apart copies it."""
     constants = {tensor.name for tensor in graph.initializer} | {""}
     others = {output.name for output in graph.output}
+    readers: defaultdict[str, list[NodeProto]] = defaultdict(list)
     for node in graph.node:
         if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
             return set()  # a body may read any of them
         is_constant = constants.issuperset(node.input)
         if is_constant:
             constants.update(node.output)
+        for name in node.input:
+            readers[name].append(node)
         others |= {
             name
             for position, name in enumerate(node.input)
             if is_constant or (node.op_type, position) not in _LEFT
         }
-    return {
-        tensor.name
-        for tensor in graph.initializer
-        if num_elements(tensor.dims) >= _MIN_ELEMENTS and tensor.name not in others
-    }
+    constants.discard("")
+    for node in graph.node:
+        if node.op_type == "Conv" and any(
+            reader.op_type not in _NOT_FUSED and not constants.isdisjoint(reader.input)
+            for reader in readers[node.output[0]]
+        ):
+            others.update(node.input)
+    sizes = {tensor.name: num_elements(tensor.dims) for tensor in graph.initializer}
+    stay = {name for name, size in sizes.items() if size >= _MIN_ELEMENTS and name not in others}
+    return stay if 3 * sum(sizes[name] for name in stay) >= sum(sizes.values()) else set()
 
 
 def _domains(model: ModelProto) -> set[str]:
