@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
@@ -37,6 +36,7 @@ from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
 from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,
+    shared_array,
     static_shape,
     tasks_in,
     tensor_types,
@@ -245,7 +245,7 @@ class _Lowerer:
         shape = static_shape(type_)
         at = node.data.handle.contents.data, shape, type_.dtype
         if at not in self.constants:
-            value = Value(shape, type_.dtype, None, _array(node))
+            value = Value(shape, type_.dtype, None, shared_array(node.data))
             if self.weights is not None:
                 value = self.weights[value.shape, value.dtype].first_of(value)
             self.constants[at] = value
@@ -368,8 +368,3 @@ def _is_alias(call: relay.Call) -> bool:
     """Whether the result of a fused function is its operand, in another shape."""
     attrs = call.op.attrs
     return "relay.reshape_only" in attrs and bool(int(attrs["relay.reshape_only"]))
-
-
-def _array(node: relay.Constant) -> np.ndarray:
-    array: np.ndarray = node.data.numpy()
-    return array

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 
+import numpy as np
 import tvm
 from tvm import relay
 
@@ -19,8 +20,25 @@ from heteroplace.relay.expr_map import ExprMap, ExprSet
 
 SPAN_PREFIX = "task:"
 """Source names of spans that name a task start with this, so that others are not mistaken."""
+SHARED_DTYPES = frozenset(
+    {"float16", "float32", "float64"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+"""Element types that numpy reads in the memory of TVM."""
 _INJECTIVE = 2
 """The largest TOpPattern of ops that TVM inlines into what reads their results."""
+
+
+def shared_array(data: tvm.nd.NDArray) -> np.ndarray:
+    """Return a view of an array in host memory, not to be changed; of a type that numpy cannot
+    read there, or of another device, a copy."""
+    is_on_host = data.device.device_type == tvm.cpu().device_type
+    array: np.ndarray
+    if is_on_host and data.dtype in SHARED_DTYPES:
+        array = np.from_dlpack(data)
+    else:
+        array = data.numpy()
+    return array
 
 
 def post_order(expr: relay.Expr) -> list[relay.Expr]:

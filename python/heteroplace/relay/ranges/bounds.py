@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relay
 
 from heteroplace.model.op_traits.op_table import rules_by_op
-from heteroplace.relay.expressions import post_order, static_shape, tensor_types
+from heteroplace.relay.expressions import post_order, shared_array, static_shape, tensor_types
 from heteroplace.relay.ranges.interval import (
     BOOLEAN,
     EVERYTHING,
@@ -61,7 +61,7 @@ def value_bounds(
 
 def _bounds_of(node: relay.Expr, bounds_of: Mapping[relay.Expr, Bounds]) -> Bounds:
     if isinstance(node, relay.Constant):
-        array = node.data.numpy()
+        array = shared_array(node.data)
         is_weight = array.dtype.kind == "f" and array.size > _MAX_CONSTANT
         return (_held(EVERYTHING if is_weight else interval_of(array), node.data.dtype),)
     if isinstance(node, relay.Tuple):

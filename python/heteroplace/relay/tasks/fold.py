@@ -21,12 +21,19 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.expr_map import ExprMap
-from heteroplace.relay.expressions import function_pass, known_shape, static_shape
+from heteroplace.relay.expressions import (
+    function_pass,
+    known_shape,
+    shared_array,
+    static_shape,
+)
 from heteroplace.relay.limits import copies_fault, has_possible_sizes
 from heteroplace.relay.tasks.fold_ops import EVALUATORS, FOLDABLE_DTYPES, SHAPE_OPS
 
 MAX_GROWTH_BYTES = 64 * 2**20
 """A result above this size is folded only if it is no larger than what it is made from."""
+_TILE = 64
+"""Rows and columns of a tile, of which the caches hold two."""
 
 _CLOSED_ATTRS = ("Primitive", "Compiler", "Composite")
 
@@ -252,7 +259,7 @@ def constant_value(expr: Any) -> Any:
     """Return the array of a constant; a list of arrays for a tuple of constants."""
     if isinstance(expr, relay.Tuple):
         return [constant_value(field) for field in expr.fields]
-    return expr.data.numpy()
+    return shared_array(expr.data)
 
 
 def constant_scalar(expr: Any) -> float | None:
@@ -285,7 +292,20 @@ def _is_foldable(result_type: Any, values: Sequence[Any]) -> bool:
 
 
 def _constant(value: Any, span: Any) -> Any:
-    return relay.Constant(tvm.nd.array(np.ascontiguousarray(value).reshape(value.shape)), span)
+    return relay.Constant(tvm.nd.array(_in_order(value).reshape(value.shape)), span)
+
+
+def _in_order(array: np.ndarray) -> np.ndarray:
+    """Return an array by rows. A transposed matrix is copied by tiles, since numpy would read all
+    of memory once per cache line."""
+    if array.ndim != 2 or array.flags.c_contiguous or array.size < _TILE**2:
+        return np.ascontiguousarray(array)
+    result = np.empty(array.shape, array.dtype)
+    for row in range(0, array.shape[0], _TILE):
+        for column in range(0, array.shape[1], _TILE):
+            tile = slice(row, row + _TILE), slice(column, column + _TILE)
+            result[tile] = array[tile]
+    return result
 
 
 def _checked_constant(value: Any, result_type: Any, name: str, span: Any) -> Any:

@@ -15,17 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.expressions import SHARED_DTYPES, static_shape
 from heteroplace.relay.tasks.fold_corrections import max_pool, relu, scatter_elements
 
 Array = npt.NDArray[Any]
 Folded = Array | list[Array] | None
 Evaluator = Callable[[Any, Sequence[Any], Any], Folded]
 
-FOLDABLE_DTYPES = frozenset(
-    {"float16", "float32", "float64", "bool"}
-    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-)
+FOLDABLE_DTYPES = SHARED_DTYPES | {"bool"}
 """Element types that mean the same in numpy and in TVM (bfloat16 and float8 do not)."""
 
 

@@ -18,8 +18,13 @@ import tvm
 from tvm import relay
 
 from heteroplace.model.op_traits.op_table import ops_where
-from heteroplace.parts.kernels.rewrites.narrow_weights import shared_array
-from heteroplace.relay.expressions import function_pass, op_name, post_order, rebuilt
+from heteroplace.relay.expressions import (
+    function_pass,
+    op_name,
+    post_order,
+    rebuilt,
+    shared_array,
+)
 
 _PRODUCTS = ops_where(lambda op: op.kind in ("product", "recurrent") or op.labels == "convolution")
 _SCALES_AND_SUMS = frozenset({"multiply", "add", "subtract", "nn.bias_add"})

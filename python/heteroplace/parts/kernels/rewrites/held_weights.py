@@ -19,9 +19,8 @@ from heteroplace.entries import load_entry
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.cost import allowed_devices
-from heteroplace.parts.kernels.rewrites.narrow_weights import shared_array
 from heteroplace.parts.kernels.rewrites.unpacked import PACKING_LEVEL, ReadWeights, weights_of
-from heteroplace.relay.expressions import post_order, task_of_span
+from heteroplace.relay.expressions import post_order, shared_array, task_of_span
 from heteroplace.relay.targets import device_target, has_bfloat16_kernels, has_stock_kernels
 from heteroplace.relay.tasks.network import Network
 

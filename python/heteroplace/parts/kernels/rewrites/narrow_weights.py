@@ -14,7 +14,6 @@ one instruction or two (`vcvtph2ps`, `vpermt2w`); bfloat16 has no type there, he
 
 from __future__ import annotations
 
-import ctypes
 from itertools import pairwise
 from typing import Any
 
@@ -63,18 +62,6 @@ def narrowed(array: np.ndarray, target: tvm.target.Target) -> np.ndarray:
     if _are_all_held(bits, np.float16):
         return array.astype(np.float16)
     return array
-
-
-def shared_array(data: tvm.nd.NDArray) -> np.ndarray:
-    """Return a view of float32 numbers of the host, not to be changed; of others a copy."""
-    is_on_host = data.device.device_type == tvm.cpu().device_type
-    if data.dtype != _WIDE or not is_on_host or 0 in data.shape:
-        return np.asarray(data.numpy())
-    tensor = data.handle.contents
-    numbers = ctypes.cast(tensor.data + tensor.byte_offset, ctypes.POINTER(ctypes.c_float))
-    view = np.ctypeslib.as_array(numbers, data.shape)
-    view.flags.writeable = False
-    return view
 
 
 def _parts(bits: np.ndarray) -> list[np.ndarray]:

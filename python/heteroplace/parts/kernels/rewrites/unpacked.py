@@ -36,7 +36,6 @@ from heteroplace.model.op_traits.op_table import ops_where
 from heteroplace.parts.kernels.rewrites.narrow_weights import (
     MIN_QUANTISED,
     narrowed,
-    shared_array,
     widened_value,
 )
 from heteroplace.relay.expr_map import ExprMap
@@ -44,6 +43,7 @@ from heteroplace.relay.expressions import (
     function_pass,
     is_op_call,
     rebuilt,
+    shared_array,
     spanned,
     static_shape,
     task_of_span,
@@ -276,7 +276,7 @@ def _read_as(
     """What is read in the place of a constant, made once for a target."""
     key = constant.data.handle.contents.data, purpose, str(tvm.target.Target.current())
     if key not in panels:
-        array = constant.data.numpy()
+        array = shared_array(constant.data)
         arrays = [np.ascontiguousarray(each) for each in laid(array)]
         read = _equal_constants(arrays, panels) or tuple(
             constant if each is array else relay.const(each, str(each.dtype)) for each in arrays
