@@ -10,6 +10,8 @@ import psutil
 # Guests are counted in user and nice time already.
 _BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")
 _MIN_S = 1e-9
+_STEP_S = 0.01
+"""The system charges this to whatever runs on a core at the step's end."""
 
 QUIET_CORES = 0.1
 """Other programs that use fewer cores than this do not disturb what is measured."""
@@ -33,7 +35,12 @@ class Usage:
         return cls(time.perf_counter(), time.process_time(), machine)
 
     def others_since(self, before: Usage) -> float:
-        """Return how many cores others used since `before`, at least 0."""
-        others_s = (self.machine - before.machine) - (self.own - before.own)
-        # The system counts in steps of 10 ms, so that a short time can see less than nothing.
-        return max(0.0, others_s / max(self.wall - before.wall, _MIN_S))
+        """Return how many cores others used since `before`.
+
+        0 for what the system may have counted too much: one step, and one for each core that this
+        process keeps busy.
+        """
+        wall_s = max(self.wall - before.wall, _MIN_S)
+        own_s = self.own - before.own
+        others_s = (self.machine - before.machine) - own_s
+        return others_s / wall_s if others_s > _STEP_S * (1 + own_s / wall_s) else 0.0

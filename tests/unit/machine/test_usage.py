@@ -42,3 +42,14 @@ def test_this_process_is_left_out() -> None:
 def test_others_are_never_less_than_none() -> None:
     before, after = Usage(10.0, 1.0, 100.0), Usage(10.0, 1.5, 100.0)
     assert after.others_since(before) == 0.0
+
+
+def test_a_step_that_a_short_run_caused_is_not_that_of_others() -> None:
+    # Two threads for 2.4 ms, at whose end the system counted a whole step of 10 ms.
+    before, after = Usage(10.0, 1.0, 100.0), Usage(10.0024, 1.0043, 100.01)
+    assert after.others_since(before) == 0.0
+
+
+def test_many_steps_in_a_short_run_are_those_of_others() -> None:
+    before, after = Usage(10.0, 1.0, 100.0), Usage(10.1, 1.1, 100.2)
+    assert after.others_since(before) == pytest.approx(1.0)
