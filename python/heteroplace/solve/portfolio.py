@@ -74,7 +74,7 @@ _GAIN_RATIO = 5e-4
 _WAIT_SHARE = 0.15
 """Of the time limit: how long at least `auto` waits for a gain where it ends when it stalls."""
 _CLOSE_WAIT_SHARE = 0.02
-"""The same once its plan is close to the bound."""
+"""The same once the bound proves that no gain is worth a search; between, in proportion."""
 _MIN_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
 
@@ -227,10 +227,13 @@ class _Auto:
         best = self._best
         return None if best is None else best.makespan_ns
 
-    def _is_close(self) -> bool:
-        """Whether the bound proves that what is left to gain is not worth a search."""
-        best_ns, ratio = self._best_ns, self._options.stop_gain_ratio
-        return best_ns is not None and not gains_enough(self._bound_ns, best_ns, ratio)
+    def _worth(self) -> float:
+        """How much a search for what the bound leaves to gain is worth: 0 for no more than the
+        least gain, 1 for twice that or more."""
+        best_ns, least = self._best_ns, self._options.stop_gain_ratio
+        if not best_ns or not least:
+            return 1.0
+        return min(1.0, max(0.0, (1 - self._bound_ns / best_ns) / least - 1))
 
     def _is_over(self) -> bool:
         is_stopped = self._is_proven() or self._was_interrupted or self._deadline.is_over()
@@ -240,11 +243,9 @@ class _Auto:
         """How much longer a gain is waited for."""
         if not self._options.ends_stalled:
             return math.inf
-        limit_s = self._options.time_limit_s
-        if self._is_close():
-            patience_s = _CLOSE_WAIT_SHARE * limit_s
-        else:
-            patience_s = max(_WAIT_SHARE * limit_s, self._gained_s)
+        worth = self._worth()
+        share = worth * _WAIT_SHARE + (1 - worth) * _CLOSE_WAIT_SHARE
+        patience_s = max(share * self._options.time_limit_s, worth * self._gained_s)
         return self._gained_s + patience_s - (time.perf_counter() - self._begin)
 
     def _improve(self, initial: list[NativePlan]) -> None:
@@ -306,7 +307,7 @@ class _Auto:
         while not self._is_over() and (name, self._best_ns) not in self._exhausted:
             before_ns = self._best_ns
             deadline = self._deadline if has_work else self._deadline.within(turn_s)
-            if self._is_close():
+            if self._worth() < 1:
                 deadline = deadline.within(self._patience_left_s())
             self._refine(name, deadline)
             if has_work or before_ns is None or self._best_ns is None:
@@ -318,7 +319,8 @@ class _Auto:
         """One turn of a refinement solver; without a plan, of "cpsat", which alone needs none."""
         best = self._best
         least = _MIN_S if is_loaded(name) else _MIN_TO_LOAD_S
-        if self._deadline.left_s() < least and best is not None:
+        end = self._deadline if self._worth() == 1 else deadline
+        if end.left_s() < least and best is not None:
             self._tried.append((name, None, "left out: the time is up"))
             self._exhausted.add((name, best.makespan_ns))
             return
