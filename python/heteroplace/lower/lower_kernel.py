@@ -25,6 +25,7 @@ from heteroplace.relay.opt_level import inner_context
 from heteroplace.relay.ranges.legal import legal_tensors
 from heteroplace.relay.targets import has_stock_kernels
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
+from heteroplace.tir.even_parts import even_parts
 from heteroplace.tir.exact_floats import exact_floats
 from heteroplace.tir.exact_math import exact_math, half_by_float32
 from heteroplace.tir.fold_starts import start_folds
@@ -151,7 +152,7 @@ def finished(
 
     These are defined integers, NaNs that stay and maxima from -inf; on a CPU right casts to float16
     and wide indices, on a GPU functions without short cuts. Kernels that are not TVM's own get the
-    rewrites of kernel providers too.
+    rewrites of kernel providers too, and on a CPU loops that threads divide evenly.
     """
     is_cpu = target.kind.name == "llvm"
     functions = half_by_float32(functions) if is_cpu else exact_math(functions)
@@ -161,6 +162,8 @@ def finished(
     functions = define_integers(keep_nan(functions, is_cpu=is_cpu))
     for provider in () if is_stock else kernel_providers().values():
         functions = provider.finish(functions, function)
+    if is_cpu and not is_stock:
+        functions = even_parts(functions)
     return wide_indices(functions) if is_cpu else functions
 
 

@@ -45,7 +45,7 @@ def schedule_depthwise(outs: Any) -> te.Schedule:
 
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
-    data, _ = conv.op.input_tensors
+    data, filters = conv.op.input_tensors
     is_padded = isinstance(data.op, te.ComputeOp) and "pad" in data.op.tag
     batch, blocks, height, width, _ = shape_of(conv)
     by_bytes = _byte_tile(conv, data) if _multiplies_bytes(conv) else None
@@ -57,7 +57,8 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
     is_copied = is_padded or tile is not None
     rows = _rows_at_once(conv, data, batch * blocks) if is_copied else 1
     if tile:
-        rows = largest_divisor(height // row_parts(height), rows)
+        parts = row_parts(height, shape_of(data), shape_of(filters))
+        rows = largest_divisor(height // parts, rows)
     sums = schedule.cache_write(conv, "global") if conv == result else conv
     whole = schedule[result]
     n, c, y, x, lane = whole.op.axis

@@ -34,7 +34,7 @@ def schedule_int8_conv(outs: Any) -> te.Schedule:
 
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
-    data, _ = conv.op.input_tensors
+    data, filters = conv.op.input_tensors
     _, blocks, height, width, _ = shape_of(conv)
     tile = conv_tile(blocks, height, width, vector_registers())
     sums = schedule.cache_write(conv, "global")
@@ -43,7 +43,8 @@ def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None
     co, ci = whole.split(c, tile.blocks)
     yo, yi = whole.split(y, tile.rows)
     xo, xi = whole.split(x, tile.columns)
-    half, yo = whole.split(yo, nparts=row_parts(height // tile.rows))
+    parts = row_parts(height // tile.rows, shape_of(data), shape_of(filters))
+    half, yo = whole.split(yo, nparts=parts)
     whole.reorder(n, half, co, yo, xo, ci, yi, xi, lane)
     whole.parallel(whole.fuse(n, half, co, yo))
     whole.vectorize(lane)
