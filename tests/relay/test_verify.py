@@ -27,6 +27,8 @@ from heteroplace.parts.onnx.converters.call import dtype_of
 from heteroplace.parts.onnx.converters.quantized import quantized
 from heteroplace.parts.onnx.prepare import onnx_child, onnx_source
 from heteroplace.parts.onnx.verify import executable_check as verify_module
+from heteroplace.parts.onnx.verify import nodes as nodes_module
+from heteroplace.parts.onnx.verify.tolerances import Tolerance
 from heteroplace.relay.ranges.array_intervals import legal_arrays
 from heteroplace.relay.tasks import prepare as prepare_module
 
@@ -330,6 +332,18 @@ def quantised() -> onnx.ModelProto:
     ]
     constants = {"s": np.float32(0.03), "z": np.int8(0), "w": weights}
     return make_model(nodes, {"x": [8, 16]}, ["y"], constants)
+
+
+def test_scales_move_too_where_it_is_asked_what_roundings_do() -> None:
+    """Values between two layers are rounded by them; integers alone would not move at all."""
+    constants = {"s": np.float32(0.03), "z": np.int8(0)}
+    steps = [node("DequantizeLinear", "x s z", "y")]
+    model = make_model(steps, {"x": [8]}, ["y"], constants)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT8
+    inputs = {"x": np.arange(8, dtype=np.int8)}
+    expected = {"y": np.arange(8, dtype=np.float32) * np.float32(0.03)}
+    moved = nodes_module._amplified_rounding(model, ["y"], inputs, expected, Tolerance(1e-4), 0)
+    assert 0 < moved.relative < 1e-5
 
 
 @pytest.mark.costly

@@ -381,13 +381,13 @@ def _explain(
             return f"{node} and what follows it excepted: {reason}", settled
     if difference.relative > nodes.moved.relative or difference.mean > nodes.moved.mean:
         raise VerificationError(
-            f"{head}. Each node by itself agrees, and roundings of the inputs move "
+            f"{head}. Each node by itself agrees, and roundings of inputs and scales move "
             f"{reference_name()} by {nodes.moved.relative:.2g} only, so the "
             f"network as a whole was compiled wrongly, or it was changed after its import; in the "
             f"latter case give verify='off'"
         )
     return (
         f"each node agrees on equal inputs: the network makes rounding errors larger (roundings of "
-        f"the inputs move {reference_name()} by {nodes.moved.relative:.2g})",
+        f"inputs and scales move {reference_name()} by {nodes.moved.relative:.2g})",
         difference,
     )

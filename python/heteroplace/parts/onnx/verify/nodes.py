@@ -42,6 +42,9 @@ _MAX_ROUNDINGS = 32
 _MAX_ROUNDINGS_OF_HALF = 4
 """Likewise of float16, whose sums are in float32."""
 
+_SCALED = "Linear"
+"""In the names of ops that read scales: `QuantizeLinear`, `QLinearConv` and others."""
+
 _RUN_TOGETHER = 32
 """Nodes that the reference runs in one process."""
 
@@ -53,8 +56,8 @@ class ComparedNodes:
     wrong: str | None
     """The first wrong node and how far it is off, in words; None: there is none."""
     moved: Difference
-    """How far the reference's own outputs move when its inputs move by some roundings: the largest
-    of several runs. 0 where that is not looked at, since the rest decides."""
+    """How far the reference's own outputs move when its inputs and scales move by some roundings:
+    the largest of several runs. 0 where that is not looked at, since the rest decides."""
     disputes: Mapping[str, str]
     """Node -> why it is right though onnxruntime's outputs differ."""
     settled: Sequence[np.ndarray] | None
@@ -147,8 +150,9 @@ def _rounded_outputs(
 ) -> list[np.ndarray]:
     """The reference's outputs with every floating-point input moved by some roundings, up or down.
 
-    If no input is one, weights move, but not constants: where all numbers of a tensor are equal
-    they may be a pair that cancels, as in (x + c) - c.
+    Scales move too, since the values between two layers are rounded to integers by them. If no
+    input has floating point, weights move, but not constants: where all numbers of a tensor are
+    equal they may be a pair that cancels, as in (x + c) - c.
     """
     random = np.random.default_rng(seed)
 
@@ -165,11 +169,15 @@ def _rounded_outputs(
 
     near = ModelProto()
     near.CopyFrom(model)
-    if all(value.dtype.kind != "f" for value in inputs.values()):
-        for tensor in near.graph.initializer:
-            weight = to_array(tensor)
-            if weight.dtype.kind == "f" and weight.size and np.ptp(weight):
-                tensor.CopyFrom(from_array(rounded(weight), tensor.name))
+    moves_weights = all(value.dtype.kind != "f" for value in inputs.values())
+    scales = {name for node in near.graph.node if _SCALED in node.op_type for name in node.input}
+    for tensor in near.graph.initializer:
+        if not moves_weights and tensor.name not in scales:
+            continue
+        weight = to_array(tensor)
+        is_moved = tensor.name in scales or (weight.size and np.ptp(weight))
+        if weight.dtype.kind == "f" and is_moved:
+            tensor.CopyFrom(from_array(rounded(weight), tensor.name))
     given = {name: rounded(value) for name, value in inputs.items()}
     return list(run_model(near, given, flops, outputs).values())
 
