@@ -7,7 +7,7 @@ import pytest
 import tvm
 from tvm import tir
 
-from heteroplace.tir.even_parts import even_parts
+from heteroplace.tir.cpu_loops import even_parts
 
 pytestmark = pytest.mark.relay
 

@@ -107,6 +107,26 @@ def test_every_form_is_computed_as_by_numpy() -> None:
             )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_single_numbers_are_compared_as_by_numpy(dtype: str) -> None:
+    """LLVM takes the opposite condition of a single comparison, and a NaN passes both."""
+    names = ["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"]
+    x, y = var("x", (1,), dtype), var("y", (1,), dtype)
+    one, two = relay.const(1.0, dtype), relay.const(2.0, dtype)
+    chosen = [relay.where(getattr(relay, name)(x, y), one, two) for name in names]
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(
+            module([x, y], relay.Tuple(chosen)), cpu_cluster(), {}, costs=random_costs
+        )
+    executor = hp.Executor(executable)
+    for first, second in zip(*_special_pairs(), strict=True):
+        operands = np.array([first], dtype), np.array([second], dtype)
+        actual = executor.run(x=operands[0], y=operands[1])
+        for name, value in zip(names, actual, strict=True):
+            expected = np.where(getattr(np, name)(*operands), 1, 2)
+            np.testing.assert_array_equal(value, expected, err_msg=f"{name}({first}, {second})")
+
+
 @pytest.mark.costly(5)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_every_form_compiles_for_a_gpu(dtype: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from tvm import tir
 
-from heteroplace.tir.wide_indices import wide_indices
+from heteroplace.tir.cpu_loops import wide_indices
 
 pytestmark = pytest.mark.relay
 

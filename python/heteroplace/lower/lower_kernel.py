@@ -25,14 +25,13 @@ from heteroplace.relay.opt_level import inner_context
 from heteroplace.relay.ranges.legal import legal_tensors
 from heteroplace.relay.targets import has_stock_kernels
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
-from heteroplace.tir.even_parts import even_parts
-from heteroplace.tir.exact_floats import exact_floats
+from heteroplace.tir.cpu_loops import even_parts, wide_indices
+from heteroplace.tir.exact_floats import exact_floats, order_comparisons
 from heteroplace.tir.exact_math import exact_math, half_by_float32
 from heteroplace.tir.fold_starts import start_folds
 from heteroplace.tir.keep_nan import keep_nan
 from heteroplace.tir.rounded_bytes import rounded_bytes
 from heteroplace.tir.safe_integers import define_integers
-from heteroplace.tir.wide_indices import wide_indices
 
 _DIGEST_BYTES = 8
 _MAX_NAME_LENGTH = 80
@@ -150,9 +149,10 @@ def finished(
 ) -> tvm.IRModule:
     """Return lowered functions with what all kernels of a target have.
 
-    These are defined integers, NaNs that stay and maxima from -inf; on a CPU right casts to float16
-    and wide indices, on a GPU functions without short cuts. Kernels that are not TVM's own get the
-    rewrites of kernel providers too, and on a CPU loops that threads divide evenly.
+    These are defined integers, NaNs that stay and maxima from -inf; on a CPU right casts to
+    float16, comparisons that no NaN passes and wide indices, on a GPU functions without short cuts.
+    Kernels that are not TVM's own get the rewrites of kernel providers too, and on a CPU loops that
+    threads divide evenly.
     """
     is_cpu = target.kind.name == "llvm"
     functions = half_by_float32(functions) if is_cpu else exact_math(functions)
@@ -160,6 +160,7 @@ def finished(
     is_stock = has_stock_kernels(target)
     functions = functions if is_stock else rounded_bytes(functions)
     functions = define_integers(keep_nan(functions, is_cpu=is_cpu))
+    functions = order_comparisons(functions) if is_cpu else functions
     for provider in () if is_stock else kernel_providers().values():
         functions = provider.finish(functions, function)
     if is_cpu and not is_stock:

@@ -48,14 +48,14 @@ def keep_nan(functions: tvm.IRModule, *, is_cpu: bool) -> tvm.IRModule:
     form = _in_order if is_cpu else _by_names
 
     def in_store(store: tir.BufferStore) -> tir.Stmt:
-        rewrite = _of_floats(form, is_folded=_reads(store.value, store.buffer))
+        rewrite = _of_floats(form, is_folded=reads_buffer(store.value, store.buffer))
         return tir.stmt_functor.ir_transform(store, None, rewrite, ["tir.Max", "tir.Min"])
 
     return with_nodes(functions, in_store, "tir.BufferStore")
 
 
-def _reads(value: tir.PrimExpr, buffer: tir.Buffer) -> bool:
-    """Tell whether `value` depends on what it takes the place of: a fold over many elements."""
+def reads_buffer(value: tir.PrimExpr, buffer: tir.Buffer) -> bool:
+    """Tell whether `value` reads a buffer. If it is stored there, this is a fold."""
     hits: list[bool] = []
 
     def look(node: object) -> None:
