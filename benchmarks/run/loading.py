@@ -1,35 +1,56 @@
 """`run --loading`: seconds to the first result of a model, and of a compiled file.
 
-`heteroplace run` gives the first result of a model: from empty caches, and once more, when it finds
-the compiled file. Then a process loads that file and runs it once, in turns with one that makes a
-session of onnxruntime: each with its default settings, and with all that it imports. Files are in
-the system's cache of files from the first turn on, which is not counted.
+`heteroplace run` gives the first result of a model: from empty caches, for a network of the same
+shapes with other weights, and once more, when it finds the compiled file. Then a process loads that
+file and runs it once, in turns with one that makes a session of onnxruntime: each with its default
+settings, and with all that it imports. Files are in the system's cache of files from the first turn
+on, which is not counted.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from benchmarks.row_table import row_table
 from benchmarks.run.placing import SMALL, caches_in, heteroplace_run
+from benchmarks.run.trained_models import input_options
 from heteroplace.native.compiled_file import read_manifest
+from heteroplace.parts.onnx.prepare.onnx_weights import light_model
 from heteroplace.progress import prefixed
 from zoo.models.catalogue import SMALLEST, matching_names, onnx_model_of
+from zoo.trained import trained_model
 
-_NETWORKS = (SMALLEST, "shufflenet", "mobilenet_v3_large", "resnet50", "bert_base")
+_OF_ZOO = (
+    *("shufflenet", "mobilenet_v3_large", "efficientnet_b0", "resnet50"),
+    *("bert_base", "lstm_tagger"),
+)
+_LIGHT, _TRAINED = ("squeezenet", "inception_v1"), ("nudenet", "captcha_slider")
+_NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
+    SMALLEST: SMALL,
+    **{name: partial(onnx_model_of, name) for name in _OF_ZOO},
+    **{name: partial(light_model, name) for name in _LIGHT},
+    **{name: partial(trained_model, name) for name in _TRAINED},
+}
 _LONG, _SHORT = (3, 9), (1, 2)
 """How many first results, and how many turns of loading."""
+_STAGES = ("start", "import", "prepare", "compile", "cost", "solve", "verify")
+"""Those that have a column."""
+_OTHER_WEIGHTS = np.float32(1.01)
+"""A factor, by which another network has the shapes of this one."""
 _LOADS = """
 import json, pathlib, re, sys, time
 started = time.perf_counter(), time.process_time()
@@ -53,43 +74,45 @@ _PEER = _LOADS.format(
 
 def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; yield the rows."""
-    for name in matching_names(only, _NETWORKS):
+    for name in matching_names(only, tuple(_NETWORKS)):
         with tempfile.TemporaryDirectory() as folder:
             yield _row(name, Path(folder), prefixed(say, name))
 
 
 def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
-    """Measure one network: medians of seconds of loading, and of MiB after a run."""
-    is_small = name == SMALLEST
-    model = SMALL() if is_small else onnx_model_of(name)
-    num_first, num_turns = _SHORT if is_small else _LONG
-    path, inputs = folder / "model.onnx", folder / "inputs.npz"
+    """Measure one network: medians of seconds and processor seconds, and of MiB after a run."""
+    model = _NETWORKS[name]()
+    num_first, num_turns = _SHORT if name == SMALLEST else _LONG
+    options = input_options(name) if name in _TRAINED else []
+    path, other, inputs = folder / "model.onnx", folder / "other.onnx", folder / "inputs.npz"
     onnx.save(model, path)
-    firsts, file = [], path
+    _change_weights(model)
+    onnx.save(model, other)
+    firsts: list[dict[str, float]] = []
+    file = path
     for number in range(num_first):
         say("compiling from empty caches")
         caches = caches_in(folder, str(number))
-        first_s, ran = _first_result(path, caches)
-        again_s, _ = _first_result(path, caches)
-        firsts.append((first_s, again_s))
+        first, ran = _first_result(path, options, caches)
         file = Path(str(ran["file"]))
+        same_shapes, _ = _first_result(other, options, caches)
+        again, _ = _first_result(path, options, caches)
+        firsts.append(
+            first | {"same_shapes_s": same_shapes["first_s"], "again_s": again["first_s"]}
+        )
     ports = read_manifest(file).inputs
     arrays: dict[str, Any] = {port: np.ones(shape, dtype) for port, shape, dtype in ports}
     np.savez(inputs, **arrays)
     say("measuring")
-    taken: dict[str, list[list[float]]] = {"ours": [], "onnxruntime": []}
+    turns: dict[str, list[list[float]]] = {"ours": [], "onnxruntime": []}
     for _ in range(num_turns):
-        taken["ours"].append(_measured(_OURS, file))
-        taken["onnxruntime"].append(_measured(_PEER, path, inputs))
-    first_s, again_s = (median(values) for values in zip(*firsts, strict=True))
-    row: dict[str, object] = {
-        "name": name,
-        "first_s": round(first_s, 1),
-        "again_s": round(again_s, 2),
-        "file_mib": file.stat().st_size >> 20,
-    }
-    for who, turns in taken.items():
-        wall_s, cpu_s, peak_kib = (median(values) for values in zip(*turns[1:], strict=True))
+        turns["ours"].append(_measured(_OURS, file))
+        turns["onnxruntime"].append(_measured(_PEER, path, inputs))
+    row: dict[str, object] = {"name": name}
+    row |= {key: round(median(each[key] for each in firsts), 2) for key in firsts[0]}
+    row |= {"file_mib": file.stat().st_size >> 20}
+    for who, measured in turns.items():
+        wall_s, cpu_s, peak_kib = (median(values) for values in zip(*measured[1:], strict=True))
         row |= {
             f"{who}_wall_s": round(wall_s, 3),
             f"{who}_cpu_s": round(cpu_s, 3),
@@ -98,10 +121,28 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
     return row
 
 
-def _first_result(path: Path, caches: dict[str, str]) -> tuple[float, dict[str, Any]]:
-    begin = time.monotonic()
-    ran = heteroplace_run(path, ["--runs", "1"], caches)
-    return time.monotonic() - begin, ran
+def _change_weights(model: onnx.ModelProto) -> None:
+    """Change the numbers of each float matrix and filter."""
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1:
+            array = numpy_helper.to_array(tensor) * _OTHER_WEIGHTS
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def _first_result(
+    path: Path, options: Sequence[str], caches: Mapping[str, str]
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The seconds of one command and of its stages, and what it returned."""
+    begin, before = time.monotonic(), os.times()
+    ran = heteroplace_run(path, [*options, "--runs", "1", "--stages"], caches)
+    after = os.times()
+    seconds = {"first_s": time.monotonic() - begin}
+    seconds["first_cpu_s"] = (after.children_user - before.children_user) + (
+        after.children_system - before.children_system
+    )
+    walls = {stage["name"]: stage["wall_s"] or 0.0 for stage in ran["stages"]}
+    seconds |= {f"{name}_s": walls.get(name, 0.0) for name in _STAGES}
+    return seconds, ran
 
 
 def _measured(program: str, *arguments: Path) -> list[float]:
@@ -112,17 +153,19 @@ def _measured(program: str, *arguments: Path) -> list[float]:
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    """Return the rows as text."""
-    columns = {
+    """Return the rows as text: first results with their stages, and loading."""
+    firsts = {
         "name": "network",
         "first_s": "s to the first result",
-        "again_s": "and again",
-        "file_mib": "file MiB",
-        "ours_wall_s": "ours s",
-        "onnxruntime_wall_s": "onnxruntime s",
-        "ours_cpu_s": "ours CPU s",
-        "onnxruntime_cpu_s": "onnxruntime CPU s",
-        "ours_mib": "ours MiB",
-        "onnxruntime_mib": "onnxruntime MiB",
+        "first_cpu_s": "CPU s",
+        **{f"{name}_s": name for name in _STAGES},
+        "same_shapes_s": "s, known shapes",
+        "again_s": "s, again",
     }
-    return row_table(rows, columns, num_names=1)
+    loads = {"name": "network", "file_mib": "file MiB"}
+    loads |= {
+        f"{who}_{key}": f"{who} {title}"
+        for key, title in (("wall_s", "s"), ("cpu_s", "CPU s"), ("mib", "MiB"))
+        for who in ("ours", "onnxruntime")
+    }
+    return f"{row_table(rows, firsts, num_names=1)}\n\n{row_table(rows, loads, num_names=1)}"

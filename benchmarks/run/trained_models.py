@@ -46,7 +46,7 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
     else:
         say("downloading")
         path.write_bytes(TRAINED[name].content())
-        words = _inputs(name)
+        words = input_options(name)
     caches = caches_in(folder)
     say("compiling")
     begin = time.monotonic()
@@ -72,8 +72,8 @@ def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, objec
     }
 
 
-def _inputs(name: str) -> list[str]:
-    """The options that fix the open sizes, and the inputs that decide a branch."""
+def input_options(name: str) -> list[str]:
+    """Return the options that fix open sizes, and inputs that decide a branch."""
     model, words = TRAINED[name], []
     for key, shape in model.shapes.items():
         words += ["--input", f"{key}={','.join(map(str, shape))}"]
