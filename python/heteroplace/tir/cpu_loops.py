@@ -7,11 +7,10 @@
                                                   i = part * 36 / 96
                                                   body(i)
 
-TVM cuts a loop into chunks of equal length, the last of which are shorter or empty. Of 36 steps in
-eight chunks, four for each of two threads, one thread gets 20 and the other 16. Here each part has
-one step or none, evenly spread, and 96 parts are as many for each of 1, 2, 3, 4, 6, 8 or 12
-threads. A thread gets the same share of all loops, whatever their lengths, so it reads what it
-wrote.
+TVM rounds the length of chunks up, so the last ones are shorter or empty. If 36 steps make eight
+chunks, four for each of two threads, one thread gets 20 steps and the other 16. Here each part has
+one step or none, evenly spread. 96 parts divide evenly among 1, 2, 3, 4, 6, 8 or 12 threads. Each
+thread gets the same share of every loop, so it reads what it wrote itself.
 
 `wide_indices` makes loops and indices of int64, which LLVM compiles faster:
 
@@ -38,10 +37,10 @@ from heteroplace.tir.lowered_functions import with_functions, with_nodes
 
 _PARTS = 96
 _EVEN_STEPS = 8
-"""Multiples of it are even for two threads as they are. The two divisions of each part would make
-small kernels slower: `mobilenet_int8` took 1.04 times as long (Intel Xeon, family 6, model 167)."""
+"""Two threads divide multiples of it evenly already. Parts cost two divisions each, and made
+`mobilenet_int8` 1.04x slower (Intel Xeon, family 6, model 167)."""
 _MAX_STEPS = 1024
-"""Of longer loops, the last chunk matters little."""
+"""In longer loops, the last chunk matters little."""
 _NARROW, _WIDE = "int32", "int64"
 _LIMITS = -(2**31), 2**31 - 1
 _ARITHMETIC = (
@@ -52,7 +51,7 @@ _COMPARISONS = (tir.EQ, tir.NE, tir.LT, tir.LE, tir.GT, tir.GE)
 
 
 def even_parts(functions: tvm.IRModule) -> tvm.IRModule:
-    """Return the kernels with as many parts in each parallel loop as divide evenly.
+    """Return the kernels with parallel loops that threads divide evenly.
 
     Parameters
     ----------
@@ -63,7 +62,7 @@ def even_parts(functions: tvm.IRModule) -> tvm.IRModule:
 
 
 def _in_parts(loop: Any) -> tir.For | None:
-    """What stands for a loop; None: it stays."""
+    """Return a parallel loop over parts; None: the loop stays as it is."""
     is_parallel = loop.kind == tir.ForKind.PARALLEL
     if not is_parallel or not isinstance(loop.extent, tir.IntImm):
         return None

@@ -24,9 +24,9 @@ TVM also tells LLVM that there are no NaNs, so some forms avoid LLVM's own rules
     x != y      ==>  x != y or isnan(x + y)
     not x < y   ==>  not (x < y and not isnan(x) and not isnan(y))
 
-Of single numbers all comparisons get the last two forms, by `order_comparisons`, when a kernel is
-lowered. LLVM may take the opposite condition of any of them: where(x < y, p, q) was p where x was
-NaN. Vectors are compared by instructions that a NaN never passes.
+LLVM may also invert a comparison of single numbers and swap what depends on it. Then
+where(x < y, p, q) is p if x is NaN. So `order_comparisons` gives all such comparisons on a CPU the
+last two forms, once a kernel is lowered. Vector instructions compare NaN correctly.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def ExactFloats() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its 
 
 
 def order_comparisons(functions: tvm.IRModule) -> tvm.IRModule:
-    """Return kernels for CPUs in which NaN differs from each number, and is not less or more.
+    """Return CPU kernels in which `!=` alone holds for NaN, in comparisons of single numbers.
 
-    Folds for a place (`argmax`) stay as they are, with what they compare: they would take 1.7 times
-    as long. What comes out of them depends on where a NaN stands.
+    A reduction such as `argmax` keeps its comparisons with the best value so far. Tests for NaN
+    would make it 1.7x slower, and its result for NaN depends on where the NaN is.
 
     Parameters
     ----------
@@ -94,55 +94,62 @@ def order_comparisons(functions: tvm.IRModule) -> tvm.IRModule:
 
 
 def _with_order(function: tir.PrimFunc) -> tir.PrimFunc:
-    folded: list[tir.Buffer] = []
+    comparisons: list[tir.PrimExpr] = []
 
-    def note(node: object) -> None:
-        if isinstance(node, tir.BufferStore) and reads_buffer(node.value, node.buffer):
-            folded.append(node.buffer)
+    def note(node: tir.PrimExpr) -> None:
+        if _compares_single_floats(node):
+            comparisons.append(node)
 
-    def in_fold(node: tir.PrimExpr) -> tir.PrimExpr | None:
-        if any(reads_buffer(node, buffer) for buffer in folded):
-            return node
-        return _ordered(node)
+    tir.stmt_functor.ir_transform(function.body, None, note, _COMPARISON_KINDS)
+    if not comparisons:  # as in most kernels, and all else takes longer
+        return function
+    reduced: dict[tir.Var, tir.Buffer] = {}
+
+    def is_reduction(store: tir.BufferStore) -> bool:
+        return reads_buffer(store.value, store.buffer)
+
+    def note_reduced(store: tir.BufferStore) -> None:
+        if is_reduction(store):
+            reduced[store.buffer.data] = store.buffer
+
+    def in_reduction(node: tir.PrimExpr) -> tir.PrimExpr | None:
+        reads_best = any(reads_buffer(node, buffer) for buffer in reduced.values())
+        return None if reads_best else _ordered(node)
 
     def enter(node: tvm.Object) -> tvm.Object | None:
-        if not isinstance(node, tir.BufferStore) or not reads_buffer(node.value, node.buffer):
+        if not isinstance(node, tir.BufferStore) or not is_reduction(node):
             return None
-        return tir.stmt_functor.ir_transform(node, None, in_fold, _COMPARISON_KINDS)
+        return tir.stmt_functor.ir_transform(node, None, in_reduction, _COMPARISON_KINDS)
 
     def leave(node: tvm.Object) -> tvm.Object | None:
         return _ordered(node) if isinstance(node, _COMPARISONS) else None
 
-    tir.stmt_functor.post_order_visit(function.body, note)
+    tir.stmt_functor.ir_transform(function.body, None, note_reduced, ["tir.BufferStore"])
     kinds = ["tir.BufferStore", *_COMPARISON_KINDS]
-    body = tir.stmt_functor.ir_transform(function.body, enter, leave, kinds)
-    return function if body.same_as(function.body) else function.with_body(body)
+    return function.with_body(tir.stmt_functor.ir_transform(function.body, enter, leave, kinds))
+
+
+def _compares_single_floats(node: tir.PrimExpr) -> bool:
+    return _is_float(node.a) and "x" not in str(node.a.dtype)
 
 
 def _ordered(node: tir.PrimExpr) -> tir.PrimExpr | None:
-    """What stands for a comparison of single floats; None: it is none, and stays."""
-    if not _is_float(node.a) or "x" in str(node.a.dtype):
+    """Return a comparison of single floats that tests for NaN; None: it compares others."""
+    if not _compares_single_floats(node):
         return None
     names: list[tuple[tir.Var, tir.PrimExpr]] = []
-    sides = [_named(side, names) for side in (node.a, node.b)]
-    tests = [_is_nan(side) for side in sides if not isinstance(side, tir.FloatImm)]
-    condition = type(node)(*sides)
-    for test in tests:
-        if isinstance(node, tir.NE):
-            condition = tir.Or(condition, test)
-        else:
-            condition = tir.And(condition, tir.Not(test))
+
+    def named(value: tir.PrimExpr) -> tir.PrimExpr:
+        """A computed value is written once."""
+        if isinstance(value, (tir.FloatImm, tir.Var, tir.BufferLoad)):
+            return value
+        names.append((tir.Var("side", value.dtype), value))
+        return names[-1][0]
+
+    condition = _exact_comparison(type(node)(named(node.a), named(node.b)), is_negated=True)
     for name, value in reversed(names):
         condition = tir.Let(name, value, condition)
-    return condition if tests else None
-
-
-def _named(value: tir.PrimExpr, names: list[tuple[tir.Var, tir.PrimExpr]]) -> tir.PrimExpr:
-    """A value, or a name for one that is computed, which is added to `names`."""
-    if isinstance(value, (tir.FloatImm, tir.Var, tir.BufferLoad)):
-        return value
-    names.append((tir.Var("side", value.dtype), value))
-    return names[-1][0]
+    return condition
 
 
 def _in_store(store: tir.BufferStore) -> tir.Stmt | None:
