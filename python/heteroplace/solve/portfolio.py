@@ -74,7 +74,7 @@ _GAIN_RATIO = 5e-4
 _WAIT_SHARE = 0.15
 """Of the time limit: how long at least `auto` waits for a gain where it ends when it stalls."""
 _CLOSE_WAIT_SHARE = 0.02
-"""The same once the bound proves that no gain is worth a search; between, in proportion."""
+"""The same once the bound proves that no gain is worth a search. See `_worth` for between."""
 _MIN_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
 
@@ -228,8 +228,8 @@ class _Auto:
         return None if best is None else best.makespan_ns
 
     def _worth(self) -> float:
-        """How much a search for what the bound leaves to gain is worth: 0 for no more than the
-        least gain, 1 for twice that or more."""
+        """Return how much of the usual patience a search deserves: 0 if the bound leaves no more
+        than the smallest gain that counts, 1 if it leaves twice that."""
         best_ns, least = self._best_ns, self._options.stop_gain_ratio
         if not best_ns or not least:
             return 1.0
@@ -319,15 +319,15 @@ class _Auto:
         """One turn of a refinement solver; without a plan, of "cpsat", which alone needs none."""
         best = self._best
         least = _MIN_S if is_loaded(name) else _MIN_TO_LOAD_S
-        end = self._deadline if self._worth() == 1 else deadline
-        if end.left_s() < least and best is not None:
-            self._tried.append((name, None, "left out: the time is up"))
+        is_close = self._worth() < 1
+        if (deadline if is_close else self._deadline).left_s() < least and best is not None:
+            reason = "the bound leaves too little to gain" if is_close else "the time is up"
+            self._tried.append((name, None, f"left out: {reason}"))
             self._exhausted.add((name, best.makespan_ns))
             return
         load_refinement(name)
         # Another turn, other neighbourhoods.
-        seed = (self._options.seed + self._num_turns) % 2**31
-        options = replace(self._options, seed=seed)
+        options = replace(self._options, seed=(self._options.seed + self._num_turns) % 2**31)
         self._num_turns += 1
         if best is None or name == "cpsat":
             self._prove_whole(best, options, deadline)
