@@ -1,10 +1,9 @@
 """`run --loading`: seconds to the first result of a model, and of a compiled file.
 
-`heteroplace run` gives the first result of a model: from empty caches, for a network of the same
-shapes with other weights, and once more, when it finds the compiled file. Then a process loads that
-file and runs it once, in turns with one that makes a session of onnxruntime: each with its default
-settings, and with all that it imports. Files are in the system's cache of files from the first turn
-on, which is not counted.
+`heteroplace run` is timed three times: from empty caches, for a network with the same shapes and
+other weights, and for the first file again. Then one process loads the compiled file and runs it
+once, and another does so with a session of onnxruntime, in turns. Both have default settings, and
+their imports count. The first turn, which fills the system's cache of files, does not.
 """
 
 from __future__ import annotations
@@ -26,31 +25,30 @@ import onnx
 from onnx import numpy_helper
 
 from benchmarks.row_table import row_table
-from benchmarks.run.placing import SMALL, caches_in, heteroplace_run
+from benchmarks.run.placing import NETWORKS, SMALL, caches_in, heteroplace_run
 from benchmarks.run.trained_models import input_options
 from heteroplace.native.compiled_file import read_manifest
-from heteroplace.parts.onnx.prepare.onnx_weights import light_model
 from heteroplace.progress import prefixed
 from zoo.models.catalogue import SMALLEST, matching_names, onnx_model_of
-from zoo.trained import trained_model
+from zoo.trained import TRAINED, trained_model
 
 _OF_ZOO = (
     *("shufflenet", "mobilenet_v3_large", "efficientnet_b0", "resnet50"),
     *("bert_base", "lstm_tagger"),
 )
-_LIGHT, _TRAINED = ("squeezenet", "inception_v1"), ("nudenet", "captcha_slider")
+_PLACED = ("squeezenet", "inception_v1", "nudenet")
 _NETWORKS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     SMALLEST: SMALL,
     **{name: partial(onnx_model_of, name) for name in _OF_ZOO},
-    **{name: partial(light_model, name) for name in _LIGHT},
-    **{name: partial(trained_model, name) for name in _TRAINED},
+    **{name: NETWORKS[name] for name in _PLACED},
+    "captcha_slider": partial(trained_model, "captcha_slider"),
 }
 _LONG, _SHORT = (3, 9), (1, 2)
 """How many first results, and how many turns of loading."""
 _STAGES = ("start", "import", "prepare", "compile", "cost", "solve", "verify")
-"""Those that have a column."""
+"""The columns of the table of stages."""
 _OTHER_WEIGHTS = np.float32(1.01)
-"""A factor, by which another network has the shapes of this one."""
+"""Factor from the weights of a network to those of another one with the same shapes."""
 _LOADS = """
 import json, pathlib, re, sys, time
 started = time.perf_counter(), time.process_time()
@@ -80,26 +78,32 @@ def run(only: str, say: Callable[[str], None]) -> Iterator[dict[str, object]]:
 
 
 def _row(name: str, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
-    """Measure one network: medians of seconds and processor seconds, and of MiB after a run."""
+    """Measure one network: median seconds, processor seconds, and MiB after a run."""
     model = _NETWORKS[name]()
     num_first, num_turns = _SHORT if name == SMALLEST else _LONG
-    options = input_options(name) if name in _TRAINED else []
+    options = input_options(name) if name in TRAINED else []
     path, other, inputs = folder / "model.onnx", folder / "other.onnx", folder / "inputs.npz"
     onnx.save(model, path)
     _change_weights(model)
     onnx.save(model, other)
     firsts: list[dict[str, float]] = []
-    file = path
     for number in range(num_first):
         say("compiling from empty caches")
         caches = caches_in(folder, str(number))
-        first, ran = _first_result(path, options, caches)
-        file = Path(str(ran["file"]))
-        same_shapes, _ = _first_result(other, options, caches)
-        again, _ = _first_result(path, options, caches)
+        first_s, cpu_s, ran = _timed_run(path, options, caches)
+        same_shapes_s, _, _ = _timed_run(other, options, caches)
+        again_s, _, _ = _timed_run(path, options, caches)
+        stages = {stage["name"]: stage["wall_s"] or 0.0 for stage in ran["stages"]}
         firsts.append(
-            first | {"same_shapes_s": same_shapes["first_s"], "again_s": again["first_s"]}
+            {
+                "first_s": first_s,
+                "first_cpu_s": cpu_s,
+                **{f"{name}_s": stages[name] for name in _STAGES},
+                "same_shapes_s": same_shapes_s,
+                "again_s": again_s,
+            }
         )
+    file = Path(str(ran["file"]))
     ports = read_manifest(file).inputs
     arrays: dict[str, Any] = {port: np.ones(shape, dtype) for port, shape, dtype in ports}
     np.savez(inputs, **arrays)
@@ -129,20 +133,15 @@ def _change_weights(model: onnx.ModelProto) -> None:
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
 
-def _first_result(
+def _timed_run(
     path: Path, options: Sequence[str], caches: Mapping[str, str]
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """The seconds of one command and of its stages, and what it returned."""
+) -> tuple[float, float, dict[str, Any]]:
+    """Return the seconds and processor seconds of a command, and its JSON."""
     begin, before = time.monotonic(), os.times()
     ran = heteroplace_run(path, [*options, "--runs", "1", "--stages"], caches)
-    after = os.times()
-    seconds = {"first_s": time.monotonic() - begin}
-    seconds["first_cpu_s"] = (after.children_user - before.children_user) + (
-        after.children_system - before.children_system
-    )
-    walls = {stage["name"]: stage["wall_s"] or 0.0 for stage in ran["stages"]}
-    seconds |= {f"{name}_s": walls.get(name, 0.0) for name in _STAGES}
-    return seconds, ran
+    wall_s, after = time.monotonic() - begin, os.times()
+    user_s = after.children_user - before.children_user
+    return wall_s, user_s + after.children_system - before.children_system, ran
 
 
 def _measured(program: str, *arguments: Path) -> list[float]:

@@ -101,7 +101,7 @@ def matching_names(pattern: str, names: Sequence[str] | None = None) -> list[str
     The smallest network is among them where the expression has its name.
     """
     listed = list(model_names() if names is None else names)
-    if SMALLEST in pattern:
+    if SMALLEST in pattern and SMALLEST not in listed:
         listed.append(SMALLEST)
     return list(filter(re.compile(pattern).search, listed))
 
