@@ -10,7 +10,7 @@ from own_kernels import check_by_all_kernels
 from relay_models import module, random_inputs, var, weights
 from tvm import relay, te, tir, topi
 
-from heteroplace.parts.kernels.cpu.conv_tiles import row_parts, schedule_conv
+from heteroplace.parts.kernels.cpu.conv_tiles import schedule_conv
 from heteroplace.parts.kernels.cpu.filters_ahead import ask_for_filters
 
 pytestmark = pytest.mark.relay
@@ -49,11 +49,14 @@ def prefetches(functions: tvm.IRModule) -> tuple[list[tir.PrimExpr], dict[tir.Va
 
 
 @pytest.mark.parametrize(
-    ("batch", "num_in", "size", "kernel"),
-    [(1, 256, 14, 1), (2, 256, 14, 1), (1, 64, 7, 3), (2, 64, 7, 3), (1, 256, 16, 1)],
+    ("batch", "num_in", "size", "kernel", "rows"),
+    [
+        *((1, 256, 14, 1, 14), (2, 256, 14, 1, 14), (1, 64, 7, 3, 7), (2, 64, 7, 3, 7)),
+        (1, 256, 16, 1, 8),  # each core makes half of the map
+    ],
 )
 def test_tiles_ask_for_all_filters_of_the_next_blocks(
-    batch: int, num_in: int, size: int, kernel: int
+    batch: int, num_in: int, size: int, kernel: int, rows: int
 ) -> None:
     functions = lowered(num_in, 512, size, kernel, batch)
     asking = ask_for_filters(functions)
@@ -61,8 +64,7 @@ def test_tiles_ask_for_all_filters_of_the_next_blocks(
     used = {each: loops[each] for each in tir.analysis.undefined_vars(tvm.tir.Add(*places[:2]))}
     fused = next(each for each in used if "fused" in each.name)
     of_blocks = 2 * LANES * num_in * kernel**2  # two blocks of channels are summed up at once
-    filters = num_in, 512, kernel, kernel
-    used[fused] = size // row_parts(size, (batch, num_in, size, size), filters)  # of the first two
+    used[fused] = rows  # of the first two blocks
     asked = set()
     for values in product(*(range(extent) for extent in used.values())):
         here = dict(zip(used, values, strict=True))

@@ -11,7 +11,7 @@ import psutil
 _BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")
 _MIN_S = 1e-9
 _STEP_S = 0.01
-"""The system charges this to whatever runs on a core at the step's end."""
+"""Resolution of the system's count: a program that runs when a step ends is charged all of it."""
 
 QUIET_CORES = 0.1
 """Other programs that use fewer cores than this do not disturb what is measured."""
@@ -37,8 +37,8 @@ class Usage:
     def others_since(self, before: Usage) -> float:
         """Return how many cores others used since `before`.
 
-        0 for what the system may have counted too much: one step, and one for each core that this
-        process keeps busy.
+        The system's count may be too high by one step, and by one more for each core that this
+        process keeps busy. Less than that counts as none.
         """
         wall_s = max(self.wall - before.wall, _MIN_S)
         own_s = self.own - before.own

@@ -24,14 +24,14 @@ SHARED_DTYPES = frozenset(
     {"float16", "float32", "float64"}
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
-"""Element types that numpy reads in the memory of TVM."""
+"""Element types for which numpy and TVM can share memory."""
 _INJECTIVE = 2
 """The largest TOpPattern of ops that TVM inlines into what reads their results."""
 
 
 def shared_array(data: tvm.nd.NDArray) -> np.ndarray:
-    """Return a view of an array in host memory, not to be changed; of a type that numpy cannot
-    read there, or of another device, a copy."""
+    """Return the numbers of an array: a read-only view of host memory, or a copy where numpy does
+    not have the type or the array is on another device."""
     is_on_host = data.device.device_type == tvm.cpu().device_type
     array: np.ndarray
     if is_on_host and data.dtype in SHARED_DTYPES:

@@ -26,10 +26,10 @@ from heteroplace.relay.limits import num_elements
 
 _ONNX_DOMAINS = ("", "ai.onnx")
 _LEFT = {("MatMul", 0), ("MatMul", 1), ("Gemm", 0), ("Gemm", 1), ("Gather", 0), ("Conv", 1)}
-"""Op and position of weights that onnxruntime leaves as they are, unless all operands are known, or
-what reads the result of a convolution is fused into its filter."""
+"""Op and position of weights that onnxruntime does not change, with two exceptions: all operands
+are constant, or the op after a convolution is fused into its filter."""
 _NOT_FUSED = ("Clip", "Conv", "Gemm", "MatMul")
-"""Ops that read constants, and leave the filter of the convolution before them alone."""
+"""Ops that read constants but are not fused into the convolution before them."""
 _MIN_ELEMENTS = 2**16
 
 
@@ -72,8 +72,8 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
 
 
 def _weights_that_stay(graph: GraphProto) -> set[str]:
-    """Names of large weights that are read by nothing but ops of `_LEFT`, which leave them; none
-    if they are less than a third of all weights, since taking a model apart copies it."""
+    """Names of large weights that only ops of `_LEFT` read. None if they are less than a third of
+    all weights: taking a model apart copies it."""
     constants = {tensor.name for tensor in graph.initializer} | {""}
     others = {output.name for output in graph.output}
     readers: defaultdict[str, list[NodeProto]] = defaultdict(list)

@@ -150,9 +150,9 @@ def _rounded_outputs(
 ) -> list[np.ndarray]:
     """The reference's outputs with every floating-point input moved by some roundings, up or down.
 
-    Scales move too, since the values between two layers are rounded to integers by them. If no
-    input has floating point, weights move, but not constants: where all numbers of a tensor are
-    equal they may be a pair that cancels, as in (x + c) - c.
+    Scales move too, since they decide how values between two layers are rounded to integers. If no
+    input is a float, weights move, but not constants: where all numbers of a tensor are equal they
+    may be a pair that cancels, as in (x + c) - c.
     """
     random = np.random.default_rng(seed)
 
