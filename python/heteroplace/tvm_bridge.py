@@ -50,6 +50,7 @@ _CPU_BY_FLAGS = (
     ("skylake-avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
     ("haswell", {"avx2", "fma"}),
 )
+_AMX_FLAGS = ("amx_tile", "amx_bf16", "amx_int8")
 
 
 def have_tvm() -> bool:
@@ -327,7 +328,8 @@ def llvm_cpu_target(flags: Iterable[str] | None = None) -> str:
     present = _cpu_flags() if flags is None else frozenset(flags)
     for name, needed in _CPU_BY_FLAGS:
         if needed <= present:
-            return f"llvm -mcpu={name}"
+            keys = " -keys=amx,cpu" if {"avx512_bf16", *_AMX_FLAGS} <= present else ""
+            return f"llvm{keys} -mcpu={name}"
     return "llvm"
 
 

@@ -44,6 +44,8 @@ pytestmark = pytest.mark.relay
 
 HAS_BFLOAT16 = multiplies_bfloat16(tvm.target.Target(TARGET))
 on_bfloat16 = pytest.mark.skipif(not HAS_BFLOAT16, reason="the processor has no AVX512-BF16")
+VECTORS = "llvm -mcpu=cooperlake"
+"""A target without AMX, which `test_amx.py` is about."""
 EXACT = 1e-5
 """Of the largest value: sums of the same products in another order."""
 
@@ -82,7 +84,7 @@ def test_a_nan_stays_one(bits: int) -> None:
 def run_kernel(
     tensors: Sequence[te.Tensor], schedule: te.Schedule, arrays: Sequence[np.ndarray]
 ) -> np.ndarray:
-    kernel = tvm.build(schedule, list(tensors), tvm.target.Target(TARGET))
+    kernel = tvm.build(schedule, list(tensors), tvm.target.Target(VECTORS))
     result = np.zeros([int(extent) for extent in tensors[-1].shape], np.float32)
     given = [tvm.nd.array(each) for each in (*arrays, result)]
     kernel(*given)
@@ -100,7 +102,7 @@ def test_products_are_those_of_rounded_numbers(rows: int, columns: int, depth: i
         random.standard_normal(shape).astype(np.float32)
         for shape in ((rows, depth), (columns, depth))
     )
-    with tvm.target.Target(TARGET):
+    with tvm.target.Target(VECTORS):
         assert BFLOAT16_MATMUL.can_multiply(rows, columns, depth)
         panels = BFLOAT16_MATMUL.panels(b)
         left = te.placeholder(a.shape, "uint16", "a")
@@ -115,7 +117,7 @@ def test_products_are_those_of_rounded_numbers(rows: int, columns: int, depth: i
 @on_bfloat16
 @pytest.mark.parametrize("sizes", [(1, 48, 64), (5, 48, 7)])
 def test_products_of_a_row_or_of_an_odd_depth_are_others(sizes: tuple[int, int, int]) -> None:
-    with tvm.target.Target(TARGET):
+    with tvm.target.Target(VECTORS):
         assert not BFLOAT16_MATMUL.can_multiply(*sizes)
 
 
@@ -132,7 +134,7 @@ def test_convolutions_are_those_of_rounded_numbers(
     filters = random.standard_normal((channels // 16, 1, size, size, 16, 16)).astype(np.float32)
     pad = size // 2
     attrs = {"strides": [stride] * 2, "padding": [pad] * 4, "dilation": [1, 1]}
-    with tvm.target.Target(TARGET):
+    with tvm.target.Target(VECTORS):
         pairs = bfloat16_conv_op.paired_filters(filters)
         left = te.placeholder(data.shape, "uint16", "data")
         right = te.placeholder(pairs.shape, "uint16", "filters")

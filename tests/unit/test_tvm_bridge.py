@@ -28,6 +28,10 @@ PACKAGE_ROOT = Path(tvm_bridge.__file__).resolve().parents[1]
         (AVX512, "llvm -mcpu=skylake-avx512"),
         (AVX512 | {"avx512_vnni"}, "llvm -mcpu=cascadelake"),
         (AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile"}, "llvm -mcpu=cooperlake"),
+        (
+            AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"},
+            "llvm -keys=amx,cpu -mcpu=cooperlake",
+        ),
     ],
 )
 def test_cpu_target_is_the_widest_that_the_flags_allow(flags: set[str], target: str) -> None:
@@ -37,6 +41,7 @@ def test_cpu_target_is_the_widest_that_the_flags_allow(flags: set[str], target: 
 def test_cpu_target_of_this_machine_is_one_of_the_known() -> None:
     names = ("haswell", "skylake-avx512", "cascadelake", "cooperlake")
     targets = {"llvm", *(f"llvm -mcpu={name}" for name in names)}
+    targets.add("llvm -keys=amx,cpu -mcpu=cooperlake")
     assert tvm_bridge.llvm_cpu_target() in targets
 
 

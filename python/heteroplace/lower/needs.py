@@ -14,7 +14,14 @@ from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.solution import Solution
 from heteroplace.native.compiled_file import known_features, machine_name
-from heteroplace.relay.targets import device_target, has_bfloat16_kernels, launcher
+from heteroplace.relay.targets import (
+    device_target,
+    has_bfloat16_kernels,
+    launcher,
+    multiplies_tiles,
+)
+
+_AMX_FEATURES = frozenset(("amx-tile", "amx-bf16"))
 
 
 def needs_text(
@@ -70,8 +77,9 @@ def cpu_features(target: tvm.target.Target) -> frozenset[str]:
     LLVM never makes an instruction of AVX512-BF16 of float32 arithmetic.
     """
     features = known_features() & set(codegen.llvm_get_cpu_features(target))
-    is_float32 = not has_bfloat16_kernels(target)
-    return features - {"avx512bf16"} if is_float32 else features
+    if not has_bfloat16_kernels(target):
+        return features - {"avx512bf16"}
+    return features | _AMX_FEATURES if multiplies_tiles(target) else features
 
 
 def _capability(device: Device) -> int:

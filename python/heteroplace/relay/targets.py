@@ -28,6 +28,10 @@ BFLOAT16_KERNELS = MAKER_KEYS[BFLOAT16]
 INT8_ACTIVATIONS = "int8_activations"
 """Key of a target that rounds what products with weights of 4 or 8 bits read to 8 bits."""
 
+AMX = "amx"
+"""Key of a target whose processor multiplies tiles of bfloat16 and of bytes (AMX-BF16, AMX-INT8).
+LLVM 10 knows no such features."""
+
 _VARIANT_KEYS = {
     key: maker for maker, key in MAKER_KEYS.items() if key not in (STOCK_KERNELS, BFLOAT16_KERNELS)
 }
@@ -110,6 +114,11 @@ def multiplies_bfloat16(target: tvm.target.Target) -> bool:
     return (
         is_cpu and bool(target_has_features(["avx512bf16"], target)) and float_lanes(target) == 16
     )
+
+
+def multiplies_tiles(target: tvm.target.Target) -> bool:
+    """Say whether a target multiplies tiles of bfloat16 and of bytes by an instruction (AMX)."""
+    return AMX in target.keys
 
 
 def has_bfloat16_kernels(target: tvm.target.Target) -> bool:

@@ -8,6 +8,7 @@
 
 #include "exec/devices/own_runtime.h"
 #include "exec/devices/workspace.h"
+#include "exec/file/processor.h"
 #include "exec/team/team.h"
 #include "support/error.h"
 
@@ -101,6 +102,13 @@ void KernelLibrary::LoadFile() {
   library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) {
     throw Error(ErrorKind::kArtifact, "cannot load kernels from '" + path_ + "': " + dlerror());
+  }
+  if (Symbol("heteroplace_uses_amx") != nullptr && !RequestTiles()) {
+    dlclose(library_);
+    throw Error(ErrorKind::kExecution,
+                "the kernels of '" + path_ +
+                    "' multiply by AMX, which the system does not let this process use; compile "
+                    "for a target without the key 'amx'");
   }
   if (!abi_->IsTvm() && CallsTvm(library_)) {
     dlclose(library_);

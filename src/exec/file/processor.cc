@@ -1,5 +1,8 @@
 #include "exec/file/processor.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 namespace heteroplace::exec {
 
 namespace {
@@ -90,6 +93,17 @@ std::vector<std::string> PresentFeatures() {
   }
 #endif
   return names;
+}
+
+bool RequestTiles() {
+#if defined(__x86_64__) && defined(SYS_arch_prctl)
+  // Numbers of Linux, whose headers lack them on older systems.
+  constexpr int kRequestPermission = 0x1023;
+  constexpr int kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 
 }  // namespace heteroplace::exec

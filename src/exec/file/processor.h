@@ -20,4 +20,10 @@ std::vector<std::string> KnownFeatures();
 /*! \brief Those of the known features that this processor and its system have. */
 std::vector<std::string> PresentFeatures();
 
+/*!
+ * \brief Ask the system to keep the tiles of AMX for this process, as Linux does only then.
+ * \return whether it does.
+ */
+bool RequestTiles();
+
 }  // namespace heteroplace::exec

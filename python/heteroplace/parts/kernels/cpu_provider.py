@@ -35,6 +35,7 @@ from heteroplace.relay.targets import (
     multiplies_integers,
 )
 from heteroplace.relay.tasks.network import Network
+from heteroplace.tir.lowered_functions import is_kernel_of
 
 _CPU, _REWRITES = "heteroplace.parts.kernels.cpu", "heteroplace.parts.kernels.rewrites"
 _BFLOAT16_PRODUCTS = f"{_REWRITES}.bfloat16_products:Bfloat16Products"
@@ -45,6 +46,8 @@ _FINISHES = {
     "heteroplace_quantised_matmul": f"{_CPU}.words_ahead:words_ahead",
 }
 """Rewrites of lowered kernels that have one of our ops, by its name."""
+_AMX_OPS = ("heteroplace_bfloat16",)
+"""Parts of names of our ops that AMX may compute."""
 _SOFTMAX_OPS = ("nn.softmax", "heteroplace_cached_attention")
 _BOUNDED_STEPS = f"{_REWRITES}.bounded_steps:with_bounded_steps"
 _CONV1D = f"{_REWRITES}.conv1d:without_conv1d"
@@ -102,6 +105,8 @@ class CpuProvider:
     def finish(self, functions: tvm.IRModule, function: relay.Function) -> tvm.IRModule:
         """Add vector functions, whole vectors, packed bytes, padding at ends, and prefetches."""
         is_softmax = any(op_name(node) in _SOFTMAX_OPS for node in post_order(function.body))
+        if is_kernel_of(functions, _AMX_OPS):
+            functions = load_entry(f"{_CPU}.amx.amx_products:with_amx")(functions)
         functions = whole_vectors(vector_math(functions, is_softmax=is_softmax))
         for name, finish in _FINISHES.items():
             if any(is_op_call(node, name) for node in post_order(function.body)):

@@ -30,8 +30,11 @@ _INFINITY = 0x7F800000
 _MAGNITUDE = 0x7FFFFFFF
 
 
-def rounded(value: relay.Expr) -> relay.Call:
-    """Return a call of the op ROUND_OP."""
+def rounded(value: relay.Expr, together: int = 1) -> relay.Call:
+    """Return a call of the op ROUND_OP.
+
+    `together`: how many blocks of channels of a map [n, blocks, height, width, lanes] become one.
+    """
     add_relay_op(
         ROUND_OP,
         "Float32 numbers, rounded to the bits of bfloat16.",
@@ -40,19 +43,33 @@ def rounded(value: relay.Expr) -> relay.Call:
         _compute,
         is_elementwise=True,
     )
-    return relay.Call(tvm.ir.Op.get(ROUND_OP), [value], tvm.ir.make_node("DictAttrs"))
+    attrs = tvm.ir.make_node("DictAttrs", together=together)
+    return relay.Call(tvm.ir.Op.get(ROUND_OP), [value], attrs)
 
 
 def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
     (value,) = arguments
     if not isinstance(value, relay.TensorType):
         return None
-    return relay.TensorType(static_shape(value), BFLOAT16_BITS)
+    shape, together = static_shape(value), int(attrs["together"])
+    if together > 1:
+        num, blocks, height, width, lanes = shape
+        shape = num, blocks // together, height, width, lanes * together
+    return relay.TensorType(shape, BFLOAT16_BITS)
 
 
-def _compute(_attrs: Any, tensors: Any, _type: Any) -> list[te.Tensor]:
+def _compute(attrs: Any, tensors: Any, result: Any) -> list[te.Tensor]:
     (value,) = tensors
-    return [te.compute(value.shape, lambda *at: _rounded(value(*at)), "bits", tag=tag.ELEMWISE)]
+    together = int(attrs["together"])
+    if together == 1:
+        return [te.compute(value.shape, lambda *at: _rounded(value(*at)), "bits", tag=tag.ELEMWISE)]
+    lanes = value.shape[-1]
+
+    def bits(n: Any, block: Any, y: Any, x: Any, lane: Any) -> tir.PrimExpr:
+        of_value = block * together + tir.indexdiv(lane, lanes)
+        return _rounded(value[n, of_value, y, x, tir.indexmod(lane, lanes)])
+
+    return [te.compute(static_shape(result), bits, "bits", tag=tag.INJECTIVE)]
 
 
 def _rounded(number: tir.PrimExpr) -> tir.PrimExpr:

@@ -19,10 +19,18 @@ import tvm
 from tvm import relay, te, tir, topi
 
 from heteroplace.bfloat16_bits import bfloat16_bits
+from heteroplace.parts.kernels.cpu.amx.amx_conv import (
+    AMX_CONV,
+    MapLayout,
+    amx_conv2d,
+    map_layout,
+    schedule_amx_conv,
+)
 from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, pair_products
 from heteroplace.parts.kernels.cpu.conv_tiles import schedule_result
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
-from heteroplace.parts.kernels.cpu.product_tiles import shape_of
+from heteroplace.parts.kernels.cpu.product_tiles import has_amx, shape_of
+from heteroplace.parts.kernels.cpu.tile_assembly import PAIRS
 from heteroplace.parts.kernels.rewrites.narrow_weights import widened
 from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
@@ -117,6 +125,9 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     window = _window(attrs)
     num, _, *size, _ = shape_of(data)
     blocks, data_blocks, *filter_size, pairs, lanes, _ = shape_of(filters)
+    layout = amx_layout(shape_of(data), shape_of(filters), window)
+    if layout is not None:
+        return [amx_conv2d(data, filters, layout)]
     padded = data
     if any(window.padding):
         above, left, below, right = window.padding
@@ -137,9 +148,22 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     return [te.compute(shape, summed, "convolution", tag=_TAG)]
 
 
+def amx_layout(
+    data: Sequence[int], filters: Sequence[int], window: FilterWindow
+) -> MapLayout | None:
+    """Return the layout by which AMX computes a convolution; None: it does not on this target.
+
+    `data`, `filters`: shapes of the op's arguments.
+    """
+    if not has_amx(PAIRS):
+        return None
+    result = _result_size(window, data[2:4], filters[2:4])
+    return map_layout(data, filters, result, window)
+
+
 def schedule_bfloat16_conv(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:
     """Schedule the op and what is fused behind it."""
-    return schedule_by_tag(outs, {_TAG: _schedule})
+    return schedule_by_tag(outs, {_TAG: _schedule, AMX_CONV: schedule_amx_conv})
 
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:

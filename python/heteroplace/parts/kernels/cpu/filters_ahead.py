@@ -26,7 +26,7 @@ from heteroplace.tir.lowered_functions import is_kernel_of, with_functions, with
 
 _OPS = ("conv2d_NCHWc", "heteroplace_winograd")
 _DTYPE, _ITEM_BYTES = "float32", 4
-_CACHED_BYTES = 2**18
+CACHED_BYTES = 2**18
 """Filters of no more are in the second cache before they would come by being asked for."""
 _LINE_ITEMS = 64 // _ITEM_BYTES
 _PAGES = 4
@@ -63,7 +63,7 @@ class _Filters(NamedTuple):
     lanes: int
 
 
-class _Axis(NamedTuple):
+class TileAxis(NamedTuple):
     """A loop, or the part of a fused one that filters do not depend on."""
 
     place: tir.PrimExpr
@@ -133,27 +133,22 @@ class _Asking:
         """Before a loop over channels; none where memory is not waited for."""
         reads = _variables(filters.first)
         outer = list(self._loops)
-        read: list[_Axis] = []
+        read: list[TileAxis] = []
         while outer and outer[-1].loop_var in reads and outer[-1].kind == tir.ForKind.SERIAL:
             inner = outer.pop()
-            read.append(_Axis(inner.loop_var, int(inner.extent)))
-        tiles: list[_Axis] = []
-        while outer and outer[-1].loop_var not in reads:
-            inner = outer.pop()
-            tiles.append(_Axis(inner.loop_var, int(inner.extent)))
-        if outer and outer[-1].kind == tir.ForKind.PARALLEL:
-            tiles.append(_fused_part(filters.first, outer[-1].loop_var))
+            read.append(TileAxis(inner.loop_var, int(inner.extent)))
+        tiles = tiles_of(filters.first, outer)
         steps, shares = (prod(axis.extent for axis in axes) for axes in (read, tiles))
         items = steps * int(loop.extent) * filters.vectors * filters.lanes
         lines = items / _LINE_ITEMS / (steps * shares)
         size = prod(int(extent) for extent in filters.buffer.shape) * _ITEM_BYTES
-        if shares < 2 or size <= _CACHED_BYTES or lines < _MIN_LINES:
+        if shares < 2 or size <= CACHED_BYTES or lines < _MIN_LINES:
             return []
         here = {loop.loop_var: loop.min, **{axis.place: 0 for axis in read}}
         begin = tir.stmt_functor.substitute(filters.first, here) + items
         count = -(-items // (_LINE_ITEMS * steps * shares))
         in_page = -(-count * steps * shares // _PAGES)
-        first = (_place(tiles) * steps + _place(read)) * count
+        first = (place_of(tiles) * steps + place_of(read)) * count
 
         def line(number: int) -> tir.PrimExpr:
             place = first + number
@@ -162,7 +157,22 @@ class _Asking:
         return [prefetch(filters.buffer, begin + line(n) * _LINE_ITEMS) for n in range(count)]
 
 
-def _fused_part(expression: tir.PrimExpr, variable: tir.Var) -> _Axis:
+def tiles_of(first: tir.PrimExpr, loops: Sequence[tir.For]) -> list[TileAxis]:
+    """Return the loops, the innermost first, whose turns all read weights from `first` on.
+
+    `loops`: those around the read, the outermost first.
+    """
+    reads, outer = _variables(first), list(loops)
+    tiles: list[TileAxis] = []
+    while outer and outer[-1].loop_var not in reads:
+        inner = outer.pop()
+        tiles.append(TileAxis(inner.loop_var, int(inner.extent)))
+    if outer and outer[-1].kind == tir.ForKind.PARALLEL:
+        tiles.append(_fused_part(first, outer[-1].loop_var))
+    return tiles
+
+
+def _fused_part(expression: tir.PrimExpr, variable: tir.Var) -> TileAxis:
     """The part of the variable of a fused loop that an expression does not depend on."""
     divisors: set[int] = set()
 
@@ -177,11 +187,11 @@ def _fused_part(expression: tir.PrimExpr, variable: tir.Var) -> _Axis:
         analyzer.bind(part, tvm.ir.Range(0, divisor))
         split = tir.stmt_functor.substitute(expression, {variable: quotient * divisor + part})
         if part not in _variables(analyzer.simplify(split)):
-            return _Axis(tir.indexmod(variable, divisor), divisor)
-    return _Axis(tir.const(0, "int32"), 1)
+            return TileAxis(tir.indexmod(variable, divisor), divisor)
+    return TileAxis(tir.const(0, "int32"), 1)
 
 
-def _place(axes: Sequence[_Axis]) -> tir.PrimExpr:
+def place_of(axes: Sequence[TileAxis]) -> tir.PrimExpr:
     """In all of them together, the innermost first."""
     place: tir.PrimExpr = tir.const(0, "int32")
     for axis in reversed(axes):

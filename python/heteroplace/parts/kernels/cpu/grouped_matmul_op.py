@@ -66,12 +66,12 @@ class GroupedMatmul(NamedTuple):
         half precision are as fast.
         """
         groups, rest = divmod(depth, numbers_of(self.group))
-        width = panel_width(columns, self.sums)
-        return not rest and self._tiled(rows, columns, groups, width).is_by_registers
+        tiled = self._tiled(rows, columns, groups, panel_width(columns, self.sums, self.group))
+        return not rest and rows > 1 and (tiled.is_by_amx or tiled.is_by_registers)
 
     def panels(self, matrix: np.ndarray) -> np.ndarray:
         """Return weights [columns, depth] in the panels of `packed`, in groups of a column."""
-        panels = packed(self.stored(matrix), self.sums)
+        panels = packed(self.stored(matrix), self.sums, self.group)
         count, depth, width = panels.shape
         number = numbers_of(self.group)
         groups = panels.reshape(count, depth // number, number, width)

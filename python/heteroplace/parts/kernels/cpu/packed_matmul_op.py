@@ -55,14 +55,14 @@ def packed_matmul(a: relay.Expr, b: relay.Expr, columns: int) -> relay.Call:
     return relay.Call(tvm.ir.Op.get(PACKED_MATMUL_OP), [a, b], attrs)
 
 
-def packed(matrix: np.ndarray, dtype: str) -> np.ndarray:
+def packed(matrix: np.ndarray, dtype: str, group: str = "") -> np.ndarray:
     """Return weights [columns, depth] in panels for the current target, and products in `dtype`.
 
     The panels are as wide as some vectors, or for few columns as a part of one; columns behind the
-    last are zeros.
+    last are zeros. `group`: as of `panel_width`.
     """
     columns, depth = matrix.shape
-    width = min(panel_width(columns, dtype), 1 << (columns - 1).bit_length())
+    width = min(panel_width(columns, dtype, group), 1 << (columns - 1).bit_length())
     panels = -(-columns // width)
     padded = np.zeros((panels * width, depth), matrix.dtype)
     padded[:columns] = matrix

@@ -23,6 +23,7 @@ from tvm import te
 from tvm.target.x86 import get_simd_32bit_lanes
 from tvm.topi import tag
 
+from heteroplace.entries import load_entry
 from heteroplace.parts.kernels.cpu.register_tiles import (
     has_register_tiles,
     most_rows,
@@ -30,8 +31,11 @@ from heteroplace.parts.kernels.cpu.register_tiles import (
     unwritten_panel,
     widened_from,
 )
-from heteroplace.parts.kernels.cpu.tile_assembly import QUADS, numbers_of
+from heteroplace.parts.kernels.cpu.tile_assembly import PAIRS, QUADS, numbers_of
+from heteroplace.relay.targets import multiplies_tiles
 
+_AMX = "heteroplace.parts.kernels.cpu.amx.amx_panels"
+"""Loaded for targets that have it."""
 MIN_CHUNKS = 16
 """Parts that several cores can share."""
 _VECTORS = {3: 1.0, 2: 1.05, 1: 1.2}
@@ -90,9 +94,19 @@ def vector_registers() -> int:
     return 32 if is_arm or vector_bytes() == 64 else 16
 
 
-def panel_width(columns: int, dtype: str) -> int:
-    """Return the columns of a panel: as many as some vectors of the current target hold."""
+def has_amx(group: str) -> bool:
+    """Say whether the current target multiplies such groups of numbers by AMX."""
+    return group == PAIRS and multiplies_tiles(tvm.target.Target.current())
+
+
+def panel_width(columns: int, dtype: str, group: str = "") -> int:
+    """Return the columns of a panel: as many as some vectors of the current target hold.
+
+    `group`: PAIRS or QUADS, if weights are in such groups.
+    """
     lanes = 8 * vector_bytes() // int(tvm.DataType(dtype).bits)
+    if has_amx(group):
+        return lanes * min(2, -(-columns // lanes))
     vectors = -(-columns // lanes)
     costs = _VECTORS if has_register_tiles(dtype, vector_bytes()) else _VECTORS_BY_LLVM
     return lanes * min(costs, key=lambda each: -(-vectors // each) * each * costs[each])
@@ -166,9 +180,16 @@ class TiledProduct(NamedTuple):
         return self.panels * self.width * self.depth * item_bytes
 
     @property
+    def is_by_amx(self) -> bool:
+        """Whether its tiles are those of AMX."""
+        return has_amx(self.right_dtype) and bool(load_entry(f"{_AMX}:is_for_amx")(self))
+
+    @property
     def is_by_registers(self) -> bool:
         """Whether its tiles are functions of `register_tiles`: TVM matches no axes of one element,
         and cuts a single panel to its columns; and they are of one panel."""
+        if self.is_by_amx:
+            return False
         has_tiles = has_register_tiles(self.dtype, self.lanes * self.item_bytes)
         is_matched = self.columns >= self.width and min(self.rows, self.depth) > 1
         return has_tiles and is_matched and self.panels_together == 1
@@ -186,12 +207,14 @@ class TiledProduct(NamedTuple):
     def tiling(self) -> Tiling:
         """How rows are cut, with the sums of a tile in registers."""
         vectors = self.width // self.lanes
-        if self.is_by_registers:
+        if self.is_by_amx:
+            most = load_entry(f"{_AMX}:most_rows")(vectors)
+        elif self.is_by_registers:
             most = most_rows(vectors, self.lanes * self.item_bytes)
         else:
             most = _REGISTERS_BY_LLVM.get(vector_bytes(), 8) // vectors
         row_bytes = self.depth * self.item_bytes
-        if row_bytes % _PAGE_BYTES == 0:
+        if row_bytes % _PAGE_BYTES == 0 and not self.is_by_amx:
             most = min(most, _WAYS)
         is_cached = self.right_bytes <= _CACHED_BYTES and not self.is_right_made
         block_rows = (_SMALL_BLOCK_BYTES if is_cached else _BLOCK_BYTES) // row_bytes
@@ -218,6 +241,9 @@ class TiledProduct(NamedTuple):
 
     def places(self) -> int:
         """Return how many places in depth a tile sums up before the next tile does."""
+        if self.is_by_amx:
+            by_amx: int = load_entry(f"{_AMX}:places")(self)
+            return by_amx
         if not self.is_asked_for or self.has_few_panels:
             return self.depth
         tiles = self.tiling().tiles
@@ -233,6 +259,8 @@ class TiledProduct(NamedTuple):
         memory (AMD EPYC, Zen 4). Of several panels the processor goes on with each by itself.
         """
         if (self.rows > 1 and not self._is_from_memory) or self.right_dtype == QUADS:
+            return 1
+        if self.is_by_amx:
             return 1
         most = _SUMS_TOGETHER.get(vector_bytes(), 12) // (self.rows * self.width // self.lanes)
         return max(1, min(_MAX_TOGETHER, most, -(-self.panels // _MIN_GROUPS)))
@@ -345,6 +373,8 @@ class TiledProduct(NamedTuple):
                 source_dtype=self.source_dtype if self.is_asked_for else "",
             )
             stage.tensorize(ty, intrinsic)
+        elif self.is_by_amx:
+            load_entry(f"{_AMX}:mark_tiles")(stage, places)
         else:
             self._sum_by_llvm(stage)
         if right is not None:

@@ -19,6 +19,7 @@ from math import prod
 import numpy as np
 import tvm
 from tvm import relay
+from tvm.relay.op import OpPattern
 
 from heteroplace.bfloat16_bits import rounded_to_bfloat16
 from heteroplace.entries import load_entry
@@ -29,12 +30,14 @@ from heteroplace.relay.expr_map import ExprMap
 from heteroplace.relay.expressions import (
     function_pass,
     op_name,
+    post_order,
     rebuilt,
     spanned,
     static_shape,
     task_of_span,
 )
 from heteroplace.relay.products import constant_weights, operands_of
+from heteroplace.relay.targets import multiplies_tiles
 
 IsChosen = Callable[[str | None], bool]
 """Says whether a task, by its name, computes in bfloat16; None: an op of no task."""
@@ -43,6 +46,7 @@ _CPU = "heteroplace.parts.kernels.cpu"
 _MATMUL = f"{_CPU}.grouped_matmul_op:BFLOAT16_MATMUL"
 _CONVOLUTION = f"{_CPU}.bfloat16_conv_op:bfloat16_conv2d"
 _FILTERS = f"{_CPU}.bfloat16_conv_op:paired_filters"
+_AMX_LAYOUT = f"{_CPU}.bfloat16_conv_op:amx_layout"
 _WINDOW = f"{_CPU}.bfloat16_conv_op:FilterWindow"
 """Loaded with the first op of each kind."""
 _PRODUCTS = ("nn.dense", "nn.matmul")
@@ -85,24 +89,47 @@ def bfloat16_weights(call: relay.Call) -> relay.Constant | None:
 class _Rewrite:
     """What has been made for one function."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: relay.Function) -> None:
         self.mapped: ExprMap[relay.Expr] = ExprMap()
-        self._rounded: ExprMap[relay.Expr] = ExprMap()
+        self.by_amx: ExprMap[bool] = ExprMap()
+        """Convolutions that AMX computes."""
+        self._uses: ExprMap[int] = ExprMap()
+        for node in post_order(function.body):
+            for argument in node.args if isinstance(node, relay.Call) else ():
+                self._uses[argument] = self._uses.get(argument, 0) + 1
+        self._rounded: dict[int, ExprMap[relay.Expr]] = {1: ExprMap(), 2: ExprMap()}
         self._weights: dict[tuple[int, str], relay.Constant] = {}
 
-    def rounded(self, old: relay.Expr, reader: relay.Call, added: int = 0) -> relay.Expr:
+    def can_join_blocks(self, old: relay.Expr) -> bool:
+        """Say whether a value may be rounded with two blocks of channels in one: whether the kernel
+        that it is fused with is one of AMX, or has elementwise ops alone."""
+        if self._uses.get(old, 0) > 1 or not isinstance(old, relay.Call) or old in self.by_amx:
+            return True
+        pattern = old.op.get_attr("TOpPattern") if isinstance(old.op, tvm.ir.Op) else None
+        is_elementwise = pattern is not None and pattern <= OpPattern.BROADCAST
+        return is_elementwise and all(map(self.can_join_blocks, old.args))
+
+    def rounded(
+        self, old: relay.Expr, reader: relay.Call, added: int = 0, together: int = 1
+    ) -> relay.Expr:
         """Return a value of the function, rounded once for all its readers.
 
-        `added`: so many zeros are added along the last axis.
+        Parameters
+        ----------
+        added
+            So many zeros are added along the last axis.
+        together
+            So many blocks of channels become one.
         """
-        if old not in self._rounded:
+        values = self._rounded[together]
+        if old not in values:
             span = old.span if isinstance(old, relay.Call) else reader.span
             value = self.mapped[old]
             if added:
                 before = [(0, 0)] * (len(static_shape(old.checked_type)) - 1)
                 value = spanned(relay.nn.pad(value, [*before, (0, added)]), span)
-            self._rounded[old] = spanned(rounded(value), span)
-        return self._rounded[old]
+            values[old] = spanned(rounded(value, together), span)
+        return values[old]
 
     def weights(
         self, constant: relay.Constant, form: str, laid_out: Callable[[np.ndarray], np.ndarray]
@@ -122,7 +149,7 @@ def _pass(
     of_call: Callable[[relay.Call, _Rewrite], relay.Call | None],
 ) -> tvm.transform.Pass:
     def run(function: relay.Function) -> relay.Function:
-        state = _Rewrite()
+        state = _Rewrite(function)
 
         def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
             if op_name(old) not in ops or not is_chosen(task_of_span(old)):
@@ -174,14 +201,33 @@ def _convolution(old: relay.Call, state: _Rewrite) -> relay.Call | None:
     lanes = static_shape(data.checked_type)[-1]
     added = -lanes % PAIR
 
+    blocks = static_shape(data.checked_type)[1]
+    together = 1
+    if multiplies_tiles(tvm.target.Target.current()) and lanes == LANES and blocks % 2 == 0:
+        together = 2 if state.can_join_blocks(data) else 1
+
     def paired(array: np.ndarray) -> np.ndarray:
         whole = np.pad(array, [*[(0, 0)] * 4, (0, added), (0, 0)])
-        laid_out: np.ndarray = load_entry(_FILTERS)(whole)
+        laid_out: np.ndarray = load_entry(_FILTERS)(_joined(whole, together))
         return laid_out
 
-    weights = state.weights(filters, "", paired)
-    call: relay.Call = load_entry(_CONVOLUTION)(state.rounded(data, old, added), weights, window)
+    weights = state.weights(filters, f"{together} together", paired)
+    value = state.rounded(data, old, added, together)
+    call: relay.Call = load_entry(_CONVOLUTION)(value, weights, window)
+    shape = list(static_shape(data.checked_type))
+    shape[1], shape[4] = blocks // together, (lanes + added) * together
+    if load_entry(_AMX_LAYOUT)(shape, tuple(weights.data.shape), window) is not None:
+        state.by_amx[old] = True
     return call
+
+
+def _joined(filters: np.ndarray, together: int) -> np.ndarray:
+    """Return filters [blocks, blocks of data, height, width, lanes of data, 16] for data of which
+    so many blocks have become one."""
+    blocks, data_blocks, height, width, data_lanes, lanes = filters.shape
+    joined = filters.reshape(blocks, -1, together, height, width, data_lanes, lanes)
+    shape = blocks, data_blocks // together, height, width, together * data_lanes, lanes
+    return np.moveaxis(joined, 2, 4).reshape(shape)
 
 
 def _is_blocked(call: relay.Call) -> bool:

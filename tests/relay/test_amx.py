@@ -1,0 +1,193 @@
+"""Products and convolutions by AMX: the machine code, kernels against numpy, and networks."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import TARGET, conv, cpu_cluster, module, random_inputs, var, weights
+from tvm import relay, te
+
+import heteroplace as hp
+from heteroplace.bfloat16_bits import bfloat16_bits, rounded_to_bfloat16
+from heteroplace.errors import LoweringError
+from heteroplace.parts.kernels.cpu import bfloat16_conv_op
+from heteroplace.parts.kernels.cpu.amx.amx_assembly import BlockProduct, Part
+from heteroplace.parts.kernels.cpu.amx.amx_products import mark_block, with_amx
+from heteroplace.parts.kernels.cpu.grouped_matmul_op import BFLOAT16_MATMUL
+from heteroplace.parts.kernels.rewrites.narrow_weights import widened
+from heteroplace.pipeline.error_budget import largest_error
+from heteroplace.relay.targets import multiplies_tiles
+
+pytestmark = pytest.mark.relay
+
+on_amx = pytest.mark.skipif(
+    not multiplies_tiles(tvm.target.Target(TARGET)), reason="the processor has no AMX"
+)
+AMX = "llvm -keys=amx,cpu -mcpu=cooperlake"
+EXACT = 1e-5
+"""Of the largest value: sums of the same products in another order."""
+SYS_ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18
+
+
+def amx_kernel(tensors: Sequence[te.Tensor], schedule: te.Schedule) -> tuple[tvm.IRModule, int]:
+    """Lower a kernel, and count its calls of functions that multiply by AMX."""
+    functions = with_amx(tvm.lower(schedule, list(tensors)))
+    names = re.findall(r'"heteroplace_amx_\w+_[0-9a-f]{16}"', functions.script())
+    return functions, len(names)
+
+
+def run_kernel(functions: tvm.IRModule, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Run a lowered kernel; its last parameter is the result, of float32."""
+    # TVM runs it, and not the executor, which asks the system for the tiles.
+    assert ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) == 0
+    kernel = tvm.build(functions, target=tvm.target.Target(AMX))
+    shape = functions["main"].buffer_map[functions["main"].params[-1]].shape
+    values = [tvm.nd.array(each) for each in (*arrays, np.zeros([int(e) for e in shape], "f4"))]
+    kernel(*values)
+    result: np.ndarray = values[-1].numpy()
+    return result
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def test_machine_code_is_that_of_the_manual() -> None:
+    parts = Part(0, 0), Part(4096, 2048)
+    block = BlockProduct(
+        "uint16", 15, 64, parts, parts[:1], ((100, -4096),), 3, (64, 1024), 128, 64, 64, True
+    )
+    code = [
+        bytes(map(int, line.split(",")))
+        for line in re.findall(r"\.byte ([\d,]+)", block.text())
+        if line
+    ]
+    # As GNU's assembler writes them.
+    expected = (
+        "c4 82 7b 4b 84 08 00 00 00 00",  # tileloadd 0(%r8,%r9,1),%tmm0
+        "c4 82 7b 4b 8c 08 00 08 00 00",  # tileloadd 2048(%r8,%r9,1),%tmm1
+        "c4 e2 7b 4b b4 17 00 f0 ff ff",  # tileloadd -4096(%rdi,%rdx,1),%tmm6
+        "c4 e2 7b 4b a4 06 64 00 00 00",  # tileloadd 100(%rsi,%rax,1),%tmm4
+        "c4 e2 4a 5c c4",  # tdpbf16ps %tmm6,%tmm4,%tmm0
+        "c4 e2 7b 4b ac 06 64 10 00 00",  # tileloadd 4196(%rsi,%rax,1),%tmm5
+        "c4 e2 4a 5c cd",  # tdpbf16ps %tmm6,%tmm5,%tmm1
+        "c4 82 7a 4b 84 08 00 00 00 00",  # tilestored %tmm0,0(%r8,%r9,1)
+        "c4 82 7a 4b 8c 08 00 08 00 00",  # tilestored %tmm1,2048(%r8,%r9,1)
+        "c4 e2 78 49 00",  # ldtilecfg (%rax)
+        "c4 e2 78 49 c0",  # tilerelease
+    )
+    assert [each.hex(" ") for each in code] == list(expected)
+    bytes_ = block._replace(dtype="uint8", adds=False).text()
+    assert ".byte 196,226,123,73,192" in bytes_  # tilezero %tmm0
+    assert ".byte 196,226,73,94,196" in bytes_  # tdpbusd %tmm6,%tmm4,%tmm0
+
+
+@on_amx
+@pytest.mark.parametrize("rows", [2, 17, 33, 197])
+@pytest.mark.parametrize("columns", [16, 33, 70])
+@pytest.mark.parametrize("depth", [16, 50, 96, 1024])
+def test_products_are_those_of_rounded_numbers(rows: int, columns: int, depth: int) -> None:
+    a, b = normal(rows, depth), normal(columns, depth)
+    with tvm.target.Target(AMX):
+        panels = BFLOAT16_MATMUL.panels(b)
+        left = te.placeholder(a.shape, "uint16", "a")
+        right = te.placeholder(panels.shape, "uint16", "b")
+        (product,) = BFLOAT16_MATMUL.compute({"columns": columns}, [left, right], None)
+        schedule = BFLOAT16_MATMUL.schedule_grouped_matmul(None, [product], None)
+        functions, calls = amx_kernel((left, right, product), schedule)
+    # A step multiplies 5 of 25 pairs: too few for AMX.
+    assert (calls > 0) == (depth != 50)
+    output = run_kernel(functions, (bfloat16_bits(a), panels))
+    wide_a, wide_b = (rounded_to_bfloat16(each).astype(np.float64) for each in (a, b))
+    assert largest_error([output], [(wide_a @ wide_b.T).astype(np.float32)]) < EXACT
+
+
+@on_amx
+@pytest.mark.parametrize(
+    ("size", "strides", "padding", "dilation"),
+    [
+        ((1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+        ((1, 1), (2, 2), (0, 0, 0, 0), (1, 1)),
+        ((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+        ((3, 3), (2, 2), (3, 3, 3, 3), (3, 3)),
+        ((5, 3), (2, 1), (2, 1, 0, 3), (1, 1)),
+        ((7, 7), (2, 2), (3, 3, 3, 3), (1, 1)),
+    ],
+)
+@pytest.mark.parametrize("data", [(1, 1, 7, 7, 16), (2, 3, 9, 33, 32), (1, 1, 28, 20, 4)])
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_convolutions_are_those_of_rounded_numbers(
+    size: tuple[int, int],
+    strides: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+    data: tuple[int, ...],
+    blocks: int,
+) -> None:
+    values, filters = normal(*data), normal(blocks, data[1], *size, data[-1], 16)
+    window = {"strides": strides, "padding": padding, "dilation": dilation}
+    pairs = bfloat16_conv_op.paired_filters(filters)
+    with tvm.target.Target(AMX):
+        left = te.placeholder(data, "uint16", "data")
+        right = te.placeholder(pairs.shape, "uint16", "filters")
+        (result,) = bfloat16_conv_op._compute(window, [left, right], None)
+        schedule = bfloat16_conv_op.schedule_bfloat16_conv(None, [result], None)
+        functions, calls = amx_kernel((left, right, result), schedule)
+    assert calls > 0
+    output = run_kernel(functions, (bfloat16_bits(values), pairs))
+    rounded = rounded_to_bfloat16(values), rounded_to_bfloat16(filters)
+    assert largest_error([output], [convolved(*rounded, strides, padding, dilation)]) < EXACT
+
+
+def convolved(
+    data: np.ndarray,
+    filters: np.ndarray,
+    strides: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    dilation: tuple[int, int],
+) -> np.ndarray:
+    """By numpy, in 64 bits."""
+    above, left, below, right = padding
+    around = (0, 0), (0, 0), (above, below), (left, right), (0, 0)
+    padded = np.pad(data.astype(np.float64), around)
+    extent = [(e - 1) * d + 1 for e, d in zip(filters.shape[2:4], dilation, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, extent, (2, 3))
+    windows = windows[:, :, :: strides[0], :: strides[1], :, :: dilation[0], :: dilation[1]]
+    sums = np.einsum("nbyxlij,obijlk->noyxk", windows, filters.astype(np.float64), optimize=True)
+    return sums.astype(np.float32)
+
+
+@on_amx
+@pytest.mark.costly
+def test_networks_join_blocks_of_channels_where_amx_makes_and_reads_them() -> None:
+    x = var("x", (1, 32, 14, 14))
+    first = relay.nn.relu(conv(x, 64, 32, 3))
+    shared = relay.nn.relu(conv(first, 64, 64, 1))
+    deep = relay.nn.conv2d(
+        shared, weights(64, 1, 3, 3), groups=64, channels=64, kernel_size=(3, 3), padding=(1, 1)
+    )
+    last = conv(relay.nn.relu(deep), 32, 64, 1)
+    mod = module([x], relay.add(last, conv(relay.add(shared, first), 32, 64, 1)))
+    inputs = random_inputs(mod)
+    outputs = {}
+    for precision in ("float32", "bf16"):
+        with tvm.transform.PassContext(opt_level=3):
+            placed = hp.HeteroPlace(cpu_cluster(), precision=precision, max_error=0.1)(mod)
+            executable = hp.build(placed)
+        outputs[precision] = hp.Executor(executable).run(inputs)
+    assert 0 < largest_error(outputs["bf16"], outputs["float32"]) < 0.02
+
+
+def test_loops_that_are_no_products_are_refused() -> None:
+    a, b = (te.placeholder((16, 16), "uint16", name) for name in "ab")
+    at = te.reduce_axis((0, 16), "at")
+    total = te.compute((16, 16), lambda y, x: te.sum(widened(a[y, at], "float32"), axis=at))
+    schedule = te.create_schedule(total.op)
+    mark_block(schedule[total], total.op.axis[0])
+    with pytest.raises(LoweringError, match="expected one that reads itself and two factors"):
+        with_amx(tvm.lower(schedule, [a, b, total]))
