@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from heteroplace.errors import LoweringError
 from heteroplace.parts.kernels.cpu import bfloat16_conv_op
 from heteroplace.parts.kernels.cpu.amx.amx_assembly import BlockProduct, Part
 from heteroplace.parts.kernels.cpu.amx.amx_products import mark_block, with_amx
-from heteroplace.parts.kernels.cpu.grouped_matmul_op import BFLOAT16_MATMUL
+from heteroplace.parts.kernels.cpu.grouped_matmul_op import BFLOAT16_MATMUL, INT8_MATMUL
+from heteroplace.parts.kernels.cpu.int8_conv import int8_conv, schedule_int8_conv
 from heteroplace.parts.kernels.rewrites.narrow_weights import widened
 from heteroplace.pipeline.error_budget import largest_error
 from heteroplace.relay.targets import multiplies_tiles
@@ -42,15 +44,16 @@ def amx_kernel(tensors: Sequence[te.Tensor], schedule: te.Schedule) -> tuple[tvm
 
 
 def run_kernel(functions: tvm.IRModule, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Run a lowered kernel; its last parameter is the result, of float32."""
+    """Run a lowered kernel; its last parameter is the result."""
     # TVM runs it, and not the executor, which asks the system for the tiles.
     assert ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) == 0
     kernel = tvm.build(functions, target=tvm.target.Target(AMX))
-    shape = functions["main"].buffer_map[functions["main"].params[-1]].shape
-    values = [tvm.nd.array(each) for each in (*arrays, np.zeros([int(e) for e in shape], "f4"))]
+    result = functions["main"].buffer_map[functions["main"].params[-1]]
+    zeros = np.zeros([int(extent) for extent in result.shape], result.dtype)
+    values = [tvm.nd.array(each) for each in (*arrays, zeros)]
     kernel(*values)
-    result: np.ndarray = values[-1].numpy()
-    return result
+    output: np.ndarray = values[-1].numpy()
+    return output
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -142,6 +145,53 @@ def test_convolutions_are_those_of_rounded_numbers(
     output = run_kernel(functions, (bfloat16_bits(values), pairs))
     rounded = rounded_to_bfloat16(values), rounded_to_bfloat16(filters)
     assert largest_error([output], [convolved(*rounded, strides, padding, dilation)]) < EXACT
+
+
+@on_amx
+@pytest.mark.parametrize("sizes", [(2, 48, 64), (70, 33, 128), (197, 70, 1024)])
+def test_products_of_bytes_are_exact(sizes: tuple[int, int, int]) -> None:
+    rows, columns, depth = sizes
+    a, b = all_bytes(rows, depth)[0], all_bytes(columns, depth)[1]
+    with tvm.target.Target(AMX):
+        panels = INT8_MATMUL.panels(b)
+        left = te.placeholder(a.shape, "uint8", "a")
+        right = te.placeholder(panels.shape, "int8", "b")
+        (product,) = INT8_MATMUL.compute({"columns": columns}, [left, right], None)
+        schedule = INT8_MATMUL.schedule_grouped_matmul(None, [product], None)
+        functions, calls = amx_kernel((left, right, product), schedule)
+    assert calls > 0
+    output = run_kernel(functions, (a, panels))
+    assert np.array_equal(output, a.astype(np.int64) @ b.astype(np.int64).T)
+
+
+@on_amx
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_of_bytes_are_exact(size: int, stride: int) -> None:
+    values, _ = all_bytes(1, 3, 15, 21, 16)
+    _, filters = all_bytes(2, 3, size, size, 16, 16)
+    fours = filters.reshape(2, 3, size, size, 4, 4, 16).swapaxes(-1, -2)
+    attrs = SimpleNamespace(
+        strides=(stride, stride), padding=(size // 2,) * 4, dilation=(1, 1), groups=1
+    )
+    with tvm.target.Target(AMX):
+        left = te.placeholder(values.shape, "uint8", "data")
+        right = te.placeholder(fours.shape, "int8", "filters")
+        result = int8_conv(left, right, attrs, lambda: pytest.fail("AMX can do it"))
+        functions, calls = amx_kernel((left, right, result), schedule_int8_conv([result]))
+    assert calls > 0
+    output = run_kernel(functions, (values, np.ascontiguousarray(fours)))
+    expected = convolved(values, filters, attrs.strides, attrs.padding, attrs.dilation)
+    assert np.array_equal(output, expected)
+
+
+def all_bytes(*shape: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of uint8 and of int8, with the smallest and the largest."""
+    random = np.random.default_rng(len(shape))
+    unsigned = random.integers(0, 256, shape, np.uint8)
+    signed = random.integers(-128, 128, shape, np.int8)
+    unsigned.flat[:2], signed.flat[:2] = (0, 255), (-128, 127)
+    return unsigned, signed
 
 
 def convolved(

@@ -11,9 +11,9 @@ from tvm import relay
 
 from heteroplace.parts.kernels.cpu.grouped_matmul_op import INT8_MATMUL
 from heteroplace.parts.kernels.rewrites.int8_products import with_int8_products
-from heteroplace.relay.targets import multiplies_integers
+from heteroplace.relay.targets import kernel_target, multiplies_integers
 
-OWN = tvm.target.Target(f"{TARGET} -keys=heteroplace_kernels,cpu")
+OWN = kernel_target(tvm.target.Target(TARGET))
 pytestmark = [
     pytest.mark.relay,
     pytest.mark.skipif(not multiplies_integers(OWN), reason="this processor has no VNNI"),

@@ -19,7 +19,7 @@ from heteroplace.parts.kernels.cpu.int8_rows import rounded_rows, row_block
 from heteroplace.parts.kernels.cpu.quantised_matmul_op import quantised_matmul
 from heteroplace.parts.kernels.cpu.quantised_panels import in_words
 from heteroplace.parts.kernels.rewrites.quantised_weights import quantised
-from heteroplace.relay.targets import INT8_ACTIVATIONS, multiplies_integers, with_precision
+from heteroplace.relay.targets import multiplies_integers, with_precision
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 pytestmark = pytest.mark.relay
@@ -28,6 +28,11 @@ BEST = llvm_cpu_target()
 needs_vnni = pytest.mark.skipif(
     not multiplies_integers(tvm.target.Target(BEST)), reason="this processor has no VNNI"
 )
+
+
+def rounding_target() -> tvm.target.Target:
+    """The target of this processor, with rows of 8 bits."""
+    return tvm.target.Target(with_precision(cpu_cluster(), "int8").devices[0].target)
 
 
 def rounded(x: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +109,7 @@ def test_a_row_with_an_infinity_is_nan_alone() -> None:
     x[4, 100] = np.inf
     few_bits = quantised(weights_of(4, 32, has_zeros=True))
     assert few_bits is not None
-    target = tvm.target.Target(f"{BEST} -keys={INT8_ACTIVATIONS},cpu")
+    target = rounding_target()
     with target:
         words = [relay.const(each, str(each.dtype)) for each in in_words(few_bits, target)]
         actual = run_by_tvm(quantised_matmul(var("x", x.shape), *words, 512), target, x=x)
@@ -124,7 +129,7 @@ def check_rounded(weights: np.ndarray, rows: int, *, is_rounded: bool = True) ->
     few_bits = quantised(weights)
     assert few_bits is not None
     x = np.random.default_rng(rows).standard_normal((rows, depth)).astype("float32")
-    target = tvm.target.Target(f"{BEST} -keys={INT8_ACTIVATIONS},cpu")
+    target = rounding_target()
     with target:
         words = [relay.const(each, str(each.dtype)) for each in in_words(few_bits, target)]
         body = quantised_matmul(var("x", x.shape), *words, columns)

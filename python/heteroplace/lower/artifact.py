@@ -25,6 +25,7 @@ from heteroplace.lower.lowered import Lowered
 from heteroplace.lower.needs import needs_text
 from heteroplace.lower.program import in_pages
 from heteroplace.native.compiled_file import SIGNATURE_BYTES, sign_tail
+from heteroplace.relay.targets import USES_AMX
 
 CHUNK_BYTES = 4 << 20
 """Bytes of weights under one digest."""
@@ -137,7 +138,8 @@ def _write_parts(
     program = manifest.program_text.encode()
     digests["program"] = hashlib.sha256(program).hexdigest()
     others = [entry.manifest.solution for entry in manifest.entries]
-    write(needs_text(manifest.solution, digests, others).encode())
+    uses_amx = USES_AMX.encode() in image
+    write(needs_text(manifest.solution, digests, others, uses_amx=uses_amx).encode())
     write(program)
     write(manifest.to_json())
     write(source)

@@ -21,11 +21,15 @@ from heteroplace.relay.targets import (
     multiplies_tiles,
 )
 
-_AMX_FEATURES = frozenset(("amx-tile", "amx-bf16"))
+_AMX_FEATURES = frozenset(("amx-tile", "amx-bf16", "amx-int8"))
 
 
 def needs_text(
-    solution: Solution, digests: Mapping[str, str], others: Sequence[Solution] = ()
+    solution: Solution,
+    digests: Mapping[str, str],
+    others: Sequence[Solution] = (),
+    *,
+    uses_amx: bool = False,
 ) -> str:
     """Return the text, with what each host needs for itself.
 
@@ -37,6 +41,8 @@ def needs_text(
         SHA-256 of "code", "program" and "weights", hexadecimal.
     others
         Those of the other entries, on the same cluster.
+    uses_amx
+        Whether its code multiplies by AMX, where a target has that.
 
     Raises
     ------
@@ -48,12 +54,14 @@ def needs_text(
     lines = [f"heteroplace-needs {min(2, len(hosts))}", f"machine {machine_name()}"]
     for rank, host in enumerate(hosts):
         lines += [f"host {rank}"] if len(hosts) > 1 else []
-        lines += _host_lines(solution.cluster, used, host)
+        lines += _host_lines(solution.cluster, used, host, uses_amx=uses_amx)
     lines += [f"{part} {digest}" for part, digest in digests.items()]
     return "\n".join([*lines, "end", ""])
 
 
-def _host_lines(cluster: Cluster, names: Collection[str], host: str) -> list[str]:
+def _host_lines(
+    cluster: Cluster, names: Collection[str], host: str, *, uses_amx: bool
+) -> list[str]:
     """The features and GPUs that plans over some devices need on one host."""
     used = [device for device in cluster.devices if device.name in names]
     cpus = [device for device in used if device.kind == "cpu" and device.host == host]
@@ -61,7 +69,7 @@ def _host_lines(cluster: Cluster, names: Collection[str], host: str) -> list[str
     first = launcher(cluster, host) if gpus else None
     features: set[str] = set()
     for device in (*cpus, *([] if first is None else [first])):
-        features |= cpu_features(device_target(device))
+        features |= cpu_features(device_target(device), uses_amx=uses_amx)
     capabilities: dict[int, int] = {}
     for device in gpus:  # the parts of a GPU may have targets of their own
         capabilities[device.index] = max(capabilities.get(device.index, 0), _capability(device))
@@ -71,15 +79,16 @@ def _host_lines(cluster: Cluster, names: Collection[str], host: str) -> list[str
     ]
 
 
-def cpu_features(target: tvm.target.Target) -> frozenset[str]:
+def cpu_features(target: tvm.target.Target, *, uses_amx: bool = False) -> frozenset[str]:
     """Return the features of a processor that code for a target may use, by LLVM's names.
 
-    LLVM never makes an instruction of AVX512-BF16 of float32 arithmetic.
+    LLVM never makes an instruction of AVX512-BF16 of float32 arithmetic, and none of AMX: whether
+    there are some is said by `uses_amx`.
     """
     features = known_features() & set(codegen.llvm_get_cpu_features(target))
     if not has_bfloat16_kernels(target):
-        return features - {"avx512bf16"}
-    return features | _AMX_FEATURES if multiplies_tiles(target) else features
+        features -= {"avx512bf16"}
+    return features | _AMX_FEATURES if uses_amx and multiplies_tiles(target) else features
 
 
 def _capability(device: Device) -> int:

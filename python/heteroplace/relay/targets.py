@@ -32,6 +32,9 @@ AMX = "amx"
 """Key of a target whose processor multiplies tiles of bfloat16 and of bytes (AMX-BF16, AMX-INT8).
 LLVM 10 knows no such features."""
 
+USES_AMX = "heteroplace_uses_amx"
+"""Symbol of a library with such code; the executor then asks the system for tiles."""
+
 _VARIANT_KEYS = {
     key: maker for maker, key in MAKER_KEYS.items() if key not in (STOCK_KERNELS, BFLOAT16_KERNELS)
 }

@@ -67,9 +67,18 @@ def _conv2d(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpS
     if not is_int8_hw_support(data.dtype, weight.dtype):
         return conv2d_NCHWc_strategy_cpu(attrs, inputs, out_type, target)
     strategy = relay.op.OpStrategy()
-    compute = generic.wrap_compute_conv2d(
+    by_vnni = generic.wrap_compute_conv2d(
         topi.x86.conv2d_NCHWc_int8, need_data_layout=True, need_out_layout=True
     )
+
+    def compute(attrs: Any, tensors: Any, out_type: Any) -> list[te.Tensor]:
+        def compute_by_vnni() -> te.Tensor:
+            return by_vnni(attrs, tensors, out_type)[0]
+
+        with target:
+            int8_conv = load_entry(f"{_CPU}.int8_conv:int8_conv")
+            return [int8_conv(*tensors, attrs, compute_by_vnni)]
+
     strategy.add_implementation(compute, _schedule_int8, name="conv2d_NCHWc_int8.heteroplace")
     return strategy
 

@@ -31,7 +31,7 @@ from heteroplace.parts.kernels.cpu.register_tiles import (
     unwritten_panel,
     widened_from,
 )
-from heteroplace.parts.kernels.cpu.tile_assembly import PAIRS, QUADS, numbers_of
+from heteroplace.parts.kernels.cpu.tile_assembly import QUADS, numbers_of
 from heteroplace.relay.targets import multiplies_tiles
 
 _AMX = "heteroplace.parts.kernels.cpu.amx.amx_panels"
@@ -96,7 +96,7 @@ def vector_registers() -> int:
 
 def has_amx(group: str) -> bool:
     """Say whether the current target multiplies such groups of numbers by AMX."""
-    return group == PAIRS and multiplies_tiles(tvm.target.Target.current())
+    return bool(group) and multiplies_tiles(tvm.target.Target.current())
 
 
 def panel_width(columns: int, dtype: str, group: str = "") -> int:
@@ -180,19 +180,22 @@ class TiledProduct(NamedTuple):
         return self.panels * self.width * self.depth * item_bytes
 
     @property
+    def group(self) -> str:
+        """PAIRS or QUADS, if its numbers are in such groups; else ""."""
+        return self.right_dtype if numbers_of(self.right_dtype) > 1 else ""
+
+    @property
     def is_by_amx(self) -> bool:
         """Whether its tiles are those of AMX."""
-        return has_amx(self.right_dtype) and bool(load_entry(f"{_AMX}:is_for_amx")(self))
+        return has_amx(self.group) and bool(load_entry(f"{_AMX}:is_for_amx")(self))
 
     @property
     def is_by_registers(self) -> bool:
         """Whether its tiles are functions of `register_tiles`: TVM matches no axes of one element,
         and cuts a single panel to its columns; and they are of one panel."""
-        if self.is_by_amx:
-            return False
         has_tiles = has_register_tiles(self.dtype, self.lanes * self.item_bytes)
         is_matched = self.columns >= self.width and min(self.rows, self.depth) > 1
-        return has_tiles and is_matched and self.panels_together == 1
+        return has_tiles and is_matched and self.panels_together == 1 and not self.is_by_amx
 
     @property
     def panels(self) -> int:
@@ -242,8 +245,7 @@ class TiledProduct(NamedTuple):
     def places(self) -> int:
         """Return how many places in depth a tile sums up before the next tile does."""
         if self.is_by_amx:
-            by_amx: int = load_entry(f"{_AMX}:places")(self)
-            return by_amx
+            return int(load_entry(f"{_AMX}:places")(self))
         if not self.is_asked_for or self.has_few_panels:
             return self.depth
         tiles = self.tiling().tiles
@@ -258,9 +260,8 @@ class TiledProduct(NamedTuple):
         Tiles of two or three rows that ask memory for what comes later take 1.3 times as long as
         memory (AMD EPYC, Zen 4). Of several panels the processor goes on with each by itself.
         """
-        if (self.rows > 1 and not self._is_from_memory) or self.right_dtype == QUADS:
-            return 1
-        if self.is_by_amx:
+        is_cached = self.rows > 1 and not self._is_from_memory
+        if is_cached or self.right_dtype == QUADS or self.is_by_amx:
             return 1
         most = _SUMS_TOGETHER.get(vector_bytes(), 12) // (self.rows * self.width // self.lanes)
         return max(1, min(_MAX_TOGETHER, most, -(-self.panels // _MIN_GROUPS)))

@@ -18,12 +18,12 @@ import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from heteroplace.relay.targets import USES_AMX
+
 MAX_ROWS, ROW_BYTES = 16, 64
 """Of a tile."""
 MAX_SUM_TILES = 4
 """Of the eight tiles. The others hold what is multiplied."""
-USES_AMX = "heteroplace_uses_amx"
-"""Symbol of a library with such code; the executor then asks the system for tiles."""
 _GROUP_BYTES = 4
 """Numbers of a row and of a column that are multiplied at once: two of 16 bits, or four of 8."""
 _LEFT_TILE, _RIGHT_TILE = MAX_SUM_TILES, MAX_SUM_TILES + 2

@@ -25,12 +25,10 @@ from heteroplace.parts.kernels.cpu.amx.amx_assembly import MAX_ROWS, MAX_SUM_TIL
 from heteroplace.parts.kernels.cpu.amx.amx_products import groups_of_step, mark_block
 from heteroplace.parts.kernels.cpu.conv_tiles import row_parts
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of
-from heteroplace.parts.kernels.rewrites.narrow_weights import widened
+from heteroplace.parts.kernels.rewrites.narrow_weights import BFLOAT16_BITS, widened
 
 AMX_CONV = "heteroplace_amx_conv2d"
 """Tag of what is computed."""
-_GROUP = 2
-"""Numbers that are multiplied at once."""
 _FEW_LANES = 16
 """With fewer, a step multiplies several columns of the filters."""
 _LOAD_COST = 0.5
@@ -141,10 +139,10 @@ def map_layout(
         A `FilterWindow`.
     """
     _, blocks, *size, lanes = data
-    extent = filters[2], filters[3]
+    extent, group = (filters[2], filters[3]), filters[-1]
     is_wide = blocks == 1 and window.dilation[1] == 1 and lanes < _FEW_LANES
     together = extent[1] * lanes if is_wide else lanes
-    if lanes % _GROUP or not _is_deep(together):
+    if lanes % group or not _is_deep(together // group):
         return None
     return MapLayout(
         *result,
@@ -158,9 +156,12 @@ def map_layout(
 
 
 def amx_conv2d(data: te.Tensor, filters: te.Tensor, layout: MapLayout) -> te.Tensor:
-    """Return the convolution [n, blocks, height, width, 16] of float32."""
+    """Return the convolution [n, blocks, height, width, 16].
+
+    It is of float32 if data and filters are bits of bfloat16, and of int32 if they are bytes.
+    """
     num, data_blocks, height, width, lanes = shape_of(data)
-    blocks, _, *extent, pairs, _, _ = shape_of(filters)
+    blocks, _, *extent, groups, _, group_size = shape_of(filters)
     tile = layout.tile(blocks)
     rows, pitch = layout.size
     (unit_y, unit_x), (phases_y, phases_x) = layout.units, layout.phases
@@ -183,21 +184,25 @@ def amx_conv2d(data: te.Tensor, filters: te.Tensor, layout: MapLayout) -> te.Ten
         element = te.compute(laid_shape, laid, "laid_out", tag=tag.INJECTIVE)
 
     extents = [("block", data_blocks), ("ky", extent[0]), ("kx", extent[1])]
-    extents += [("pair", pairs), ("of_pair", _GROUP)]
+    extents += [("group", groups), ("of_group", group_size)]
     axes = [te.reduce_axis((0, each), name) for name, each in extents]
-    block, ky, kx, pair, of_pair = axes
+    block, ky, kx, group, of_group = axes
+
+    def wide(number: tir.PrimExpr) -> tir.PrimExpr:
+        is_bits = number.dtype == BFLOAT16_BITS
+        return widened(number, "float32") if is_bits else number.astype("int32")
 
     def first(number: Any, size: int, total: int) -> Any:
         return number * size if total % size == 0 else tir.min(number * size, total - size)
 
-    def summed(n: Any, group: Any, ty: Any, tx: Any, c: Any, row: Any, lane: Any) -> tir.PrimExpr:
+    def summed(n: Any, some: Any, ty: Any, tx: Any, c: Any, row: Any, lane: Any) -> tir.PrimExpr:
         seen_y, seen_x = ky * dilation_y, kx * dilation_x
         phase = _MOD(seen_y, unit_y) * phases_x + _MOD(seen_x, unit_x)
         y = first(ty, tile.rows, layout.height) * step_y + _DIV(seen_y, unit_y)
         x = first(tx, tile.columns, layout.width) * step_x + _DIV(seen_x, unit_x)
-        value = element(n, block, phase, y * pitch + x + row * step_x, _GROUP * pair + of_pair)
-        weight = filters[group * tile.blocks + c, block, ky, kx, pair, lane, of_pair]
-        return te.sum(widened(value, "float32") * widened(weight, "float32"), axis=axes)
+        place, of_lanes = y * pitch + x + row * step_x, group_size * group + of_group
+        weight = filters[some * tile.blocks + c, block, ky, kx, group, lane, of_group]
+        return te.sum(wide(element(n, block, phase, place, of_lanes)) * wide(weight), axis=axes)
 
     counts = -(-layout.height // tile.rows), -(-layout.width // tile.columns)
     shape = num, blocks // tile.blocks, *counts, tile.blocks, tile.places(pitch), 16
@@ -208,8 +213,8 @@ def amx_conv2d(data: te.Tensor, filters: te.Tensor, layout: MapLayout) -> te.Ten
         ty, tx = _DIV(y, tile.rows), _DIV(x, tile.columns)
         row = _MOD(y - first(ty, tile.rows, layout.height), tile.rows)
         column = _MOD(x - first(tx, tile.columns, layout.width), tile.columns)
-        group, of_group = _DIV(c, tile.blocks), _MOD(c, tile.blocks)
-        return block_sums[n, group, ty, tx, of_group, row * pitch + column, lane]
+        some, of_some = _DIV(c, tile.blocks), _MOD(c, tile.blocks)
+        return block_sums[n, some, ty, tx, of_some, row * pitch + column, lane]
 
     result = num, blocks, layout.height, layout.width, 16
     return te.compute(result, stored, "convolution", tag=AMX_CONV)
@@ -245,9 +250,8 @@ def schedule_amx_conv(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor)
         laid_out.vectorize(lane)
 
 
-def _is_deep(numbers: int) -> bool:
+def _is_deep(groups: int) -> bool:
     """Say whether a step multiplies so many neighbours, or at least half of what it could."""
-    groups = numbers // _GROUP
     return groups <= MAX_ROWS or 2 * groups_of_step(groups) >= MAX_ROWS
 
 

@@ -221,7 +221,7 @@ class _Loops:
 
         tir.stmt_functor.post_order_visit(body, visit)
         sums = [each for each in stores if isinstance(each.value, tir.Add)]
-        if not sums and all(isinstance(each.value, tir.FloatImm) for each in stores):
+        if not sums and all(isinstance(each.value, (tir.FloatImm, tir.IntImm)) for each in stores):
             return None
         loads: list[tir.BufferLoad] = []
 
