@@ -48,6 +48,27 @@ def test_scales_of_a_group_norm_are_of_groups_or_of_channels(opset: int) -> None
     np.testing.assert_allclose(om.run_imported(model, {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("opset", [13, 20, 22])
+def test_a_gelu_of_single_ops_is_imported_in_every_opset(opset: int) -> None:
+    """Since opset 20 onnxruntime puts the op Gelu in their place."""
+    nodes = [
+        om.node("Div", "x root", "scaled"),
+        om.node("Erf", "scaled", "erf"),
+        om.node("Add", "erf one", "above"),
+        om.node("Mul", "x above", "product"),
+        om.node("Mul", "product half", "y"),
+    ]
+    values = {"root": np.sqrt(2), "one": 1, "half": 0.5}
+    weights = {name: np.array(value, np.float32) for name, value in values.items()}
+    x = floats(3, 8)
+    model = om.make_model(nodes, {"x": x.shape}, ["y"], weights, opset)
+    imported = from_onnx(model)
+    assert any("onnxruntime" in line for line in imported.report)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    (output,) = om.run_tvm(imported.mod, imported.params, {"x": x}, 1)
+    np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+
+
 OLD: dict[str, Any] = {
     "Add": np.add,
     "Sub": np.subtract,

@@ -240,6 +240,9 @@ def _prepared(
         if settings.simplify:
             model, lines = simplify_offline(model)
             report += lines
+            # onnxruntime may put in ops of newer opsets, as Gelu for what computes it.
+            model, lines = expand_functions(model, is_known)
+            report += lines
         report += masks_for_positions(model)
         choose_branches(model)
         report += repair_model(model)
