@@ -47,7 +47,7 @@ _FINISHES = {
 }
 """Rewrites of lowered kernels that have one of our ops, by its name."""
 _AMX_OPS = ("heteroplace_bfloat16", "heteroplace_int8_matmul", "contrib_conv2d_NCHWc")
-"""Parts of names of our ops that AMX may compute."""
+"""Parts of the names of kernels that AMX may compute."""
 _SOFTMAX_OPS = ("nn.softmax", "heteroplace_cached_attention")
 _BOUNDED_STEPS = f"{_REWRITES}.bounded_steps:with_bounded_steps"
 _CONV1D = f"{_REWRITES}.conv1d:without_conv1d"
