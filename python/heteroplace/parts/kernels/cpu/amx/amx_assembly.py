@@ -57,14 +57,16 @@ class BlockProduct(NamedTuple):
     lefts: tuple[Part, ...]
     rights: tuple[Part, ...]
     steps: tuple[tuple[int, int], ...]
-    """Left and right: where each step of a turn of the loop is."""
+    """Where each step of a turn of the loop begins, left and right."""
     turns: int
     turn: tuple[int, int]
     """From one turn of the loop to the next, left and right."""
     left_pitch: int
-    """From one row to the next, or of the right matrix from one group of rows."""
+    """From one row to the next."""
     right_pitch: int
+    """From one group of rows to the next."""
     sums_pitch: int
+    """From one row to the next."""
     adds: bool = False
     """Whether it adds to what the sums are."""
     prefetched: int = 0
@@ -161,14 +163,13 @@ class BlockProduct(NamedTuple):
 
     def _step(self, number: int, left: int, right: int) -> Iterator[str]:
         """Two tiles take turns, so that the next one is loaded while the last is multiplied."""
-        is_kept = len(self.rights) > 1
-        """Of the left matrix: each tile is multiplied by several others."""
+        is_reused = len(self.rights) > 1
         for column, right_part in enumerate(self.rights):
             loaded = _RIGHT_TILE + (number * len(self.rights) + column) % 2
             yield _moved(_PREFIX_F2, loaded, _RDI, _RDX, right + right_part.matrix)
             for row, left_part in enumerate(self.lefts):
                 factor = _LEFT_TILE + row % 2
-                if column == 0 or not is_kept:
+                if column == 0 or not is_reused:
                     yield _moved(_PREFIX_F2, factor, _RSI, _RAX, left + left_part.matrix)
                 sums = row * len(self.rights) + column
                 yield self._multiplied(sums, factor, loaded)

@@ -6,8 +6,8 @@ so that products of matrices and convolutions are marked alike:
     pragma: for row, column, depth:                   multiply(&sums[..], &left[..], &right[..])
                 sums[..] += left[..] * right[..]  ==>
 
-A processor makes its tiles once for all blocks of a part that cores share, and gives them back at
-its end: threads that hold tiles take longer to switch.
+A core makes its tiles once for all blocks of its part of a loop, and gives them back at the end:
+threads that hold tiles take longer to switch.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ class _Rewrite:
 
     def rewritten(self, function: tir.PrimFunc) -> tir.PrimFunc:
         kinds = ["tir.AttrStmt", "tir.For", "tir.LetStmt"]
-        body = tir.stmt_functor.ir_transform(function.body, self._entered, self._left, kinds)
+        body = tir.stmt_functor.ir_transform(function.body, self._enter, self._leave, kinds)
         if body.same_as(function.body):
             return function
         if self._blocks:
             body = self._with_tiles(body)
         return function.with_body(body)
 
-    def _entered(self, node: tir.Stmt) -> None:
+    def _enter(self, node: tir.Stmt) -> None:
         if isinstance(node, tir.For):
             self._loops.append(node)
         elif isinstance(node, tir.LetStmt):
             self._names[node.var] = node.value
 
-    def _left(self, node: tir.Stmt) -> tir.Stmt | None:
+    def _leave(self, node: tir.Stmt) -> tir.Stmt | None:
         if isinstance(node, tir.AttrStmt):
             return self._called(node.body) if node.attr_key == f"pragma_{_PRAGMA}" else None
         if isinstance(node, tir.LetStmt):
@@ -105,10 +105,10 @@ class _Rewrite:
 
     def _called(self, loops: tir.Stmt) -> tir.Stmt:
         """A call in place of marked loops; those that only set sums to 0 as they are."""
-        sums = _Loops.of(loops)
-        if sums is None:
+        marked = _Loops.of(loops)
+        if marked is None:
             return loops
-        block, places = sums.block()
+        block, places = marked.block()
         block, ahead = self._prefetching(block, places[-1])
         self._blocks[block.name] = block
         addresses = (tir.address_of(place) for place in (*places, ahead))
