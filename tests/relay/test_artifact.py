@@ -253,7 +253,7 @@ def test_a_failed_export_leaves_the_older_file_and_no_folder(
     path = tmp_path / "model.so"
     path.write_bytes(b"older")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_options: object) -> None:
         raise OSError(28, "No space left on device")
 
     name = "needs_text" if fault == "not all written" else "put_in_place"
