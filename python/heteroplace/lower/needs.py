@@ -82,8 +82,8 @@ def _host_lines(
 def cpu_features(target: tvm.target.Target, *, uses_amx: bool = False) -> frozenset[str]:
     """Return the features of a processor that code for a target may use, by LLVM's names.
 
-    LLVM never makes an instruction of AVX512-BF16 of float32 arithmetic, and none of AMX: whether
-    there are some is said by `uses_amx`.
+    LLVM never turns float32 arithmetic into instructions of AVX512-BF16. It knows none of AMX:
+    `uses_amx` says whether the code has some.
     """
     features = known_features() & set(codegen.llvm_get_cpu_features(target))
     if not has_bfloat16_kernels(target):

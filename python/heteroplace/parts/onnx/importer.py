@@ -240,7 +240,7 @@ def _prepared(
         if settings.simplify:
             model, lines = simplify_offline(model)
             report += lines
-            # onnxruntime may put in ops of newer opsets, as Gelu for what computes it.
+            # onnxruntime may fuse ops into one of a newer opset, such as Gelu.
             model, lines = expand_functions(model, is_known)
             report += lines
         report += masks_for_positions(model)

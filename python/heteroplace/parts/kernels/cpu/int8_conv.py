@@ -14,18 +14,14 @@ that were read serve each of the blocks:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm import te
 from tvm.topi.x86.tensor_intrin import dot_16x1x16_uint8_int8_int32
 
-from heteroplace.parts.kernels.cpu.amx.amx_conv import AMX_CONV, amx_conv2d, schedule_amx_conv
-from heteroplace.parts.kernels.cpu.bfloat16_conv_op import FilterWindow, amx_layout
 from heteroplace.parts.kernels.cpu.conv_tiles import conv_tile, row_parts
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
-from heteroplace.parts.kernels.cpu.product_tiles import has_amx, shape_of, vector_registers
-from heteroplace.parts.kernels.cpu.tile_assembly import QUADS
+from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
 
 _TAG = "conv2d_NCHWc_int8"
 _LANES = 16
@@ -34,34 +30,7 @@ _LANES = 16
 
 def schedule_int8_conv(outs: Any) -> te.Schedule:
     """Schedule the convolution and what is fused behind it."""
-    return schedule_by_tag(outs, {_TAG: _schedule, AMX_CONV: schedule_amx_conv})
-
-
-def int8_conv(
-    data: te.Tensor, filters: te.Tensor, attrs: Any, compute_by_vnni: Callable[[], te.Tensor]
-) -> te.Tensor:
-    """Return the convolution, for AMX if the current target has it and the sizes are for it.
-
-    Parameters
-    ----------
-    data, filters
-        In blocks; those of filters end in [lanes of data / 4, 16, 4].
-    attrs
-        Of the op.
-    """
-    shapes = shape_of(data), shape_of(filters)
-    window = FilterWindow(
-        *(
-            tuple(int(each) for each in values)
-            for values in (attrs.strides, attrs.padding, attrs.dilation)
-        )
-    )
-    if len(window.padding) != 4:
-        return compute_by_vnni()
-    is_one_group = shapes[0][1] == shapes[1][1] and int(attrs.groups) == 1
-    is_for_amx = has_amx(QUADS) and data.dtype == "uint8" and shapes[1][-2] == _LANES
-    layout = amx_layout(*shapes, window) if is_one_group and is_for_amx else None
-    return compute_by_vnni() if layout is None else amx_conv2d(data, filters, layout)
+    return schedule_by_tag(outs, {_TAG: _schedule})
 
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:
