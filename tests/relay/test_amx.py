@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,11 +17,20 @@ from heteroplace.bfloat16_bits import bfloat16_bits, rounded_to_bfloat16
 from heteroplace.errors import LoweringError
 from heteroplace.parts.kernels.cpu import bfloat16_conv_op
 from heteroplace.parts.kernels.cpu.amx.amx_assembly import BlockProduct, Part
+from heteroplace.parts.kernels.cpu.amx.amx_conv import int8_conv
 from heteroplace.parts.kernels.cpu.amx.amx_products import mark_block, with_amx
-from heteroplace.parts.kernels.cpu.grouped_matmul_op import BFLOAT16_MATMUL, INT8_MATMUL
-from heteroplace.parts.kernels.cpu.int8_conv import int8_conv, schedule_int8_conv
+from heteroplace.parts.kernels.cpu.bfloat16 import ROUND_OP
+from heteroplace.parts.kernels.cpu.filter_window import FilterWindow
+from heteroplace.parts.kernels.cpu.grouped_matmul_op import (
+    BFLOAT16_MATMUL,
+    INT8_MATMUL,
+    GroupedMatmul,
+)
+from heteroplace.parts.kernels.cpu.int8_conv import schedule_int8_conv
+from heteroplace.parts.kernels.rewrites.bfloat16_products import Bfloat16Convolutions
 from heteroplace.parts.kernels.rewrites.narrow_weights import widened
 from heteroplace.pipeline.error_budget import largest_error
+from heteroplace.relay.expressions import is_op_call, post_order
 from heteroplace.relay.targets import multiplies_tiles
 
 pytestmark = pytest.mark.relay
@@ -85,9 +93,21 @@ def test_machine_code_is_that_of_the_manual() -> None:
         "c4 e2 78 49 c0",  # tilerelease
     )
     assert [each.hex(" ") for each in code] == list(expected)
-    bytes_ = block._replace(dtype="uint8", adds=False).text()
-    assert ".byte 196,226,123,73,192" in bytes_  # tilezero %tmm0
-    assert ".byte 196,226,73,94,196" in bytes_  # tdpbusd %tmm6,%tmm4,%tmm0
+    of_bytes = block._replace(dtype="uint8", adds=False).text()
+    assert ".byte 196,226,123,73,192" in of_bytes  # tilezero %tmm0
+    assert ".byte 196,226,73,94,196" in of_bytes  # tdpbusd %tmm6,%tmm4,%tmm0
+
+
+def multiplied(op: GroupedMatmul, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, int]:
+    """The product of a matrix, as the op reads it, and of weights, and how many calls of AMX."""
+    with tvm.target.Target(AMX):
+        panels = op.panels(b)
+        left = te.placeholder(a.shape, str(a.dtype), "a")
+        right = te.placeholder(panels.shape, str(panels.dtype), "b")
+        (product,) = op.compute({"columns": len(b)}, [left, right], None)
+        schedule = op.schedule_grouped_matmul(None, [product], None)
+        functions, calls = amx_kernel((left, right, product), schedule)
+    return run_kernel(functions, (a, panels)), calls
 
 
 @on_amx
@@ -96,16 +116,9 @@ def test_machine_code_is_that_of_the_manual() -> None:
 @pytest.mark.parametrize("depth", [16, 50, 96, 1024])
 def test_products_are_those_of_rounded_numbers(rows: int, columns: int, depth: int) -> None:
     a, b = normal(rows, depth), normal(columns, depth)
-    with tvm.target.Target(AMX):
-        panels = BFLOAT16_MATMUL.panels(b)
-        left = te.placeholder(a.shape, "uint16", "a")
-        right = te.placeholder(panels.shape, "uint16", "b")
-        (product,) = BFLOAT16_MATMUL.compute({"columns": columns}, [left, right], None)
-        schedule = BFLOAT16_MATMUL.schedule_grouped_matmul(None, [product], None)
-        functions, calls = amx_kernel((left, right, product), schedule)
+    output, calls = multiplied(BFLOAT16_MATMUL, bfloat16_bits(a), b)
     # A step multiplies 5 of 25 pairs: too few for AMX.
     assert (calls > 0) == (depth != 50)
-    output = run_kernel(functions, (bfloat16_bits(a), panels))
     wide_a, wide_b = (rounded_to_bfloat16(each).astype(np.float64) for each in (a, b))
     assert largest_error([output], [(wide_a @ wide_b.T).astype(np.float32)]) < EXACT
 
@@ -133,18 +146,18 @@ def test_convolutions_are_those_of_rounded_numbers(
     blocks: int,
 ) -> None:
     values, filters = normal(*data), normal(blocks, data[1], *size, data[-1], 16)
-    window = {"strides": strides, "padding": padding, "dilation": dilation}
+    window = FilterWindow(strides, padding, dilation)
     pairs = bfloat16_conv_op.paired_filters(filters)
     with tvm.target.Target(AMX):
         left = te.placeholder(data, "uint16", "data")
         right = te.placeholder(pairs.shape, "uint16", "filters")
-        (result,) = bfloat16_conv_op._compute(window, [left, right], None)
+        (result,) = bfloat16_conv_op._compute(window._asdict(), [left, right], None)
         schedule = bfloat16_conv_op.schedule_bfloat16_conv(None, [result], None)
         functions, calls = amx_kernel((left, right, result), schedule)
     assert calls > 0
     output = run_kernel(functions, (bfloat16_bits(values), pairs))
     rounded = rounded_to_bfloat16(values), rounded_to_bfloat16(filters)
-    assert largest_error([output], [convolved(*rounded, strides, padding, dilation)]) < EXACT
+    assert largest_error([output], [convolved(*rounded, *window)]) < EXACT
 
 
 @on_amx
@@ -152,15 +165,8 @@ def test_convolutions_are_those_of_rounded_numbers(
 def test_products_of_bytes_are_exact(sizes: tuple[int, int, int]) -> None:
     rows, columns, depth = sizes
     a, b = all_bytes(rows, depth)[0], all_bytes(columns, depth)[1]
-    with tvm.target.Target(AMX):
-        panels = INT8_MATMUL.panels(b)
-        left = te.placeholder(a.shape, "uint8", "a")
-        right = te.placeholder(panels.shape, "int8", "b")
-        (product,) = INT8_MATMUL.compute({"columns": columns}, [left, right], None)
-        schedule = INT8_MATMUL.schedule_grouped_matmul(None, [product], None)
-        functions, calls = amx_kernel((left, right, product), schedule)
+    output, calls = multiplied(INT8_MATMUL, a, b)
     assert calls > 0
-    output = run_kernel(functions, (a, panels))
     assert np.array_equal(output, a.astype(np.int64) @ b.astype(np.int64).T)
 
 
@@ -171,17 +177,16 @@ def test_convolutions_of_bytes_are_exact(size: int, stride: int) -> None:
     values, _ = all_bytes(1, 3, 15, 21, 16)
     _, filters = all_bytes(2, 3, size, size, 16, 16)
     fours = filters.reshape(2, 3, size, size, 4, 4, 16).swapaxes(-1, -2)
-    attrs = SimpleNamespace(
-        strides=(stride, stride), padding=(size // 2,) * 4, dilation=(1, 1), groups=1
-    )
+    window = FilterWindow((stride, stride), (size // 2,) * 4, (1, 1))
     with tvm.target.Target(AMX):
         left = te.placeholder(values.shape, "uint8", "data")
         right = te.placeholder(fours.shape, "int8", "filters")
-        result = int8_conv(left, right, attrs, lambda: pytest.fail("AMX can do it"))
+        result = int8_conv(left, right, {**window._asdict(), "groups": 1})
+        assert result is not None
         functions, calls = amx_kernel((left, right, result), schedule_int8_conv([result]))
     assert calls > 0
     output = run_kernel(functions, (values, np.ascontiguousarray(fours)))
-    expected = convolved(values, filters, attrs.strides, attrs.padding, attrs.dilation)
+    expected = convolved(values, filters, *window)
     assert np.array_equal(output, expected)
 
 
@@ -231,6 +236,59 @@ def test_networks_join_blocks_of_channels_where_amx_makes_and_reads_them() -> No
             executable = hp.build(placed)
         outputs[precision] = hp.Executor(executable).run(inputs)
     assert 0 < largest_error(outputs["bf16"], outputs["float32"]) < 0.02
+
+
+def blocked_conv(data: relay.Expr, size: int, *, by_channel: bool = False) -> relay.Expr:
+    """A convolution of 64 channels in blocks of 16."""
+    conv2d = (
+        relay.nn.contrib_depthwise_conv2d_nchwc if by_channel else relay.nn.contrib_conv2d_nchwc
+    )
+    shape = (4, 1, size, size, 1, 16) if by_channel else (4, 4, size, size, 16, 16)
+    layouts = {"data_layout": "NCHW16c", "out_layout": "NCHW16c"}
+    layouts["kernel_layout"] = "OIHW1i16o" if by_channel else "OIHW16i16o"
+    pad = (size // 2,) * 4
+    return conv2d(
+        data,
+        relay.const(normal(*shape)),
+        channels=64,
+        kernel_size=(size, size),
+        padding=pad,
+        groups=64 if by_channel else 1,
+        **layouts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("producer", "num_readers", "together"),
+    [
+        ("conv", 1, 2),  # AMX stores two blocks in one
+        ("conv", 2, 2),
+        ("depthwise", 1, 1),  # rounded by its own kernel, in float32 blocks
+        ("depthwise", 2, 1),
+        ("swish", 1, 1),  # of a depthwise convolution: it is read twice, in the same kernel
+        ("pool", 2, 1),
+        ("sum", 1, 2),  # of AMX and of what another kernel has stored
+    ],
+)
+def test_blocks_are_joined_where_amx_or_elementwise_ops_make_them(
+    producer: str, num_readers: int, together: int
+) -> None:
+    x = relay.var("x", shape=(1, 4, 14, 14, 16))
+    if producer == "pool":
+        value = relay.nn.max_pool2d(x, (3, 3), padding=(1, 1), layout="NCHW16c")
+    elif producer == "sum":
+        stored = blocked_conv(x, 3, by_channel=True)
+        value = relay.add(blocked_conv(stored, 1), relay.add(stored, stored))
+    else:
+        value = blocked_conv(x, 3, by_channel=producer != "conv")
+    if producer == "swish":
+        value = relay.multiply(value, relay.sigmoid(value))
+    readers = relay.Tuple([blocked_conv(value, 1) for _ in range(num_readers)])
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], readers)))
+    with tvm.target.Target(AMX):
+        rewritten = Bfloat16Convolutions(lambda _: True)(mod)
+    roundings = [each for each in post_order(rewritten["main"].body) if is_op_call(each, ROUND_OP)]
+    assert int(roundings[-1].attrs["together"]) == together
 
 
 def test_loops_that_are_no_products_are_refused() -> None:

@@ -232,7 +232,7 @@ def rebuild(
         elif isinstance(node, relay.Function):
             new = node
         elif isinstance(node, (relay.Call, relay.Tuple, relay.TupleGetItem)):
-            old = _operands(node)
+            old = read_by(node)
             operands = [mapped[operand] for operand in old]
             if keeps_unchanged and all(map(relay.Expr.same_as, old, operands)):
                 new = node
@@ -246,12 +246,13 @@ def rebuild(
         mapped[node] = new if rewrite is None else rewrite(node, new)
 
 
-def _operands(node: relay.Expr) -> list[relay.Expr]:
-    """What a call or a tuple reads, or a field is of."""
+def read_by(node: relay.Expr) -> list[relay.Expr]:
+    """Return what a call or a tuple reads, or what a field is of; of others, nothing."""
     if isinstance(node, relay.TupleGetItem):
         return [node.tuple_value]
-    operands: list[relay.Expr] = (node.args if isinstance(node, relay.Call) else node.fields)[:]
-    return operands
+    if isinstance(node, relay.Call):
+        return list(node.args)
+    return list(node.fields) if isinstance(node, relay.Tuple) else []
 
 
 def _of_operands(

@@ -11,8 +11,7 @@ Tiles are those of `conv_tiles`; each instruction multiplies two channels of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tvm
@@ -21,16 +20,15 @@ from tvm import relay, te, tir, topi
 from heteroplace.bfloat16_bits import bfloat16_bits
 from heteroplace.parts.kernels.cpu.amx.amx_conv import (
     AMX_CONV,
-    MapLayout,
     amx_conv2d,
-    map_layout,
+    amx_layout,
     schedule_amx_conv,
 )
 from heteroplace.parts.kernels.cpu.bfloat16 import LANES, PAIR, pair_products
 from heteroplace.parts.kernels.cpu.conv_tiles import schedule_result
+from heteroplace.parts.kernels.cpu.filter_window import FilterWindow
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
-from heteroplace.parts.kernels.cpu.product_tiles import has_amx, shape_of
-from heteroplace.parts.kernels.cpu.tile_assembly import PAIRS
+from heteroplace.parts.kernels.cpu.product_tiles import shape_of
 from heteroplace.parts.kernels.rewrites.narrow_weights import widened
 from heteroplace.relay.expressions import static_shape
 from heteroplace.tvm_bridge import add_relay_op
@@ -41,15 +39,6 @@ lanes of data / 2, 16, 2], both of the bits of bfloat16. The result is of float3
 
 _TAG = BFLOAT16_CONV_OP
 _SUMS = "float32"
-
-
-class FilterWindow(NamedTuple):
-    """How filters go over a map."""
-
-    strides: tuple[int, ...]
-    padding: tuple[int, ...]
-    """Above, left, below, right."""
-    dilation: tuple[int, ...]
 
 
 def bfloat16_conv2d(data: relay.Expr, filters: relay.Expr, window: FilterWindow) -> relay.Call:
@@ -88,41 +77,17 @@ def paired_filters(filters: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(pairs.swapaxes(-1, -2))
 
 
-def _window(attrs: Any) -> FilterWindow:
-    values = ([int(each) for each in attrs[name]] for name in FilterWindow._fields)
-    strides, padding, dilation = map(tuple, values)
-    return FilterWindow(strides, padding, dilation)
-
-
-def _result_size(
-    window: FilterWindow, size: Sequence[int], filter_size: Sequence[int]
-) -> tuple[int, int]:
-    """Height and width of the result."""
-    height, width = (
-        (size[axis] + window.padding[axis] + window.padding[axis + 2] - _seen(window, axis, extent))
-        // window.strides[axis]
-        + 1
-        for axis, extent in enumerate(filter_size)
-    )
-    return height, width
-
-
-def _seen(window: FilterWindow, axis: int, extent: int) -> int:
-    """What a filter of some elements sees along an axis."""
-    return (extent - 1) * window.dilation[axis] + 1
-
-
 def _type_of(arguments: Any, attrs: Any) -> tvm.ir.Type | None:
     if not all(isinstance(each, relay.TensorType) for each in arguments):
         return None
     (num, _, *size, _), (blocks, _, *filter_size, _, lanes, _) = map(static_shape, arguments)
-    shape = num, blocks, *_result_size(_window(attrs), size, filter_size), lanes
+    shape = num, blocks, *FilterWindow.of(attrs).result_size(size, filter_size), lanes
     return relay.TensorType(shape, _SUMS)
 
 
 def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     data, filters = tensors
-    window = _window(attrs)
+    window = FilterWindow.of(attrs)
     num, _, *size, _ = shape_of(data)
     blocks, data_blocks, *filter_size, pairs, lanes, _ = shape_of(filters)
     layout = amx_layout(shape_of(data), shape_of(filters), window)
@@ -144,21 +109,8 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
         weight = filters[c, block, ky, kx, pair, lane, of_pair]
         return te.sum(widened(value, _SUMS) * widened(weight, _SUMS), axis=axes)
 
-    shape = num, blocks, *_result_size(window, size, filter_size), lanes
+    shape = num, blocks, *window.result_size(size, filter_size), lanes
     return [te.compute(shape, summed, "convolution", tag=_TAG)]
-
-
-def amx_layout(
-    data: Sequence[int], filters: Sequence[int], window: FilterWindow
-) -> MapLayout | None:
-    """Return the layout by which AMX computes a convolution; None: it does not on this target.
-
-    `data`, `filters`: shapes of the op's arguments.
-    """
-    if not has_amx(PAIRS):
-        return None
-    result = _result_size(window, data[2:4], filters[2:4])
-    return map_layout(data, filters, result, window)
 
 
 def schedule_bfloat16_conv(_attrs: Any, outs: Any, _target: Any) -> te.Schedule:

@@ -19,6 +19,7 @@ from typing import Any
 from tvm import te
 from tvm.topi.x86.tensor_intrin import dot_16x1x16_uint8_int8_int32
 
+from heteroplace.parts.kernels.cpu.amx.amx_conv import AMX_CONV, schedule_amx_conv
 from heteroplace.parts.kernels.cpu.conv_tiles import conv_tile, row_parts
 from heteroplace.parts.kernels.cpu.fused_schedules import schedule_by_tag
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of, vector_registers
@@ -30,7 +31,7 @@ _LANES = 16
 
 def schedule_int8_conv(outs: Any) -> te.Schedule:
     """Schedule the convolution and what is fused behind it."""
-    return schedule_by_tag(outs, {_TAG: _schedule})
+    return schedule_by_tag(outs, {_TAG: _schedule, AMX_CONV: schedule_amx_conv})
 
 
 def _schedule(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor) -> None:

@@ -24,7 +24,7 @@ from tvm.topi.x86.conv2d_int8 import is_int8_hw_support
 
 from heteroplace.entries import load_entry
 from heteroplace.parts.kernels.cpu.vector_math import VECTOR_ERF
-from heteroplace.relay.targets import OWN_KERNELS
+from heteroplace.relay.targets import OWN_KERNELS, multiplies_tiles
 
 _CPU = "heteroplace.parts.kernels.cpu"
 """What schedules an op is loaded with the first such op."""
@@ -72,12 +72,12 @@ def _conv2d(attrs: Any, inputs: Any, out_type: Any, target: Any) -> relay.op.OpS
     )
 
     def compute(attrs: Any, tensors: Any, out_type: Any) -> list[te.Tensor]:
-        def compute_by_vnni() -> te.Tensor:
-            return by_vnni(attrs, tensors, out_type)[0]
-
+        outs: list[te.Tensor] = by_vnni(attrs, tensors, out_type)
+        if not multiplies_tiles(target) or is_tuned(outs, target):
+            return outs
         with target:
-            int8_conv = load_entry(f"{_CPU}.int8_conv:int8_conv")
-            return [int8_conv(*tensors, attrs, compute_by_vnni)]
+            by_amx = load_entry(f"{_CPU}.amx.amx_conv:int8_conv")(*tensors, attrs)
+        return outs if by_amx is None else [by_amx]
 
     strategy.add_implementation(compute, _schedule_int8, name="conv2d_NCHWc_int8.heteroplace")
     return strategy

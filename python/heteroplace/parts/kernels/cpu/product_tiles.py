@@ -94,7 +94,7 @@ def vector_registers() -> int:
     return 32 if is_arm or vector_bytes() == 64 else 16
 
 
-def has_amx(group: str) -> bool:
+def _has_amx(group: str) -> bool:
     """Say whether the current target multiplies such groups of numbers by AMX."""
     return bool(group) and multiplies_tiles(tvm.target.Target.current())
 
@@ -105,7 +105,7 @@ def panel_width(columns: int, dtype: str, group: str = "") -> int:
     `group`: PAIRS or QUADS, if weights are in such groups.
     """
     lanes = 8 * vector_bytes() // int(tvm.DataType(dtype).bits)
-    if has_amx(group):
+    if _has_amx(group):
         return lanes * min(2, -(-columns // lanes))
     vectors = -(-columns // lanes)
     costs = _VECTORS if has_register_tiles(dtype, vector_bytes()) else _VECTORS_BY_LLVM
@@ -187,7 +187,7 @@ class TiledProduct(NamedTuple):
     @property
     def is_by_amx(self) -> bool:
         """Whether its tiles are those of AMX."""
-        return has_amx(self.group) and bool(load_entry(f"{_AMX}:is_for_amx")(self))
+        return _has_amx(self.group) and bool(load_entry(f"{_AMX}:is_for_amx")(self))
 
     @property
     def is_by_registers(self) -> bool:

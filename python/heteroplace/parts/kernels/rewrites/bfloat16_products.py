@@ -31,6 +31,7 @@ from heteroplace.relay.expressions import (
     function_pass,
     op_name,
     post_order,
+    read_by,
     rebuilt,
     spanned,
     static_shape,
@@ -46,8 +47,8 @@ _CPU = "heteroplace.parts.kernels.cpu"
 _MATMUL = f"{_CPU}.grouped_matmul_op:BFLOAT16_MATMUL"
 _CONVOLUTION = f"{_CPU}.bfloat16_conv_op:bfloat16_conv2d"
 _FILTERS = f"{_CPU}.bfloat16_conv_op:paired_filters"
-_AMX_LAYOUT = f"{_CPU}.bfloat16_conv_op:amx_layout"
-_WINDOW = f"{_CPU}.bfloat16_conv_op:FilterWindow"
+_AMX_LAYOUT = f"{_CPU}.amx.amx_conv:amx_layout"
+_WINDOW = f"{_CPU}.filter_window:FilterWindow"
 """Loaded with the first op of each kind."""
 _PRODUCTS = ("nn.dense", "nn.matmul")
 _CONVOLUTIONS = ("nn.contrib_conv2d_NCHWc",)
@@ -93,21 +94,40 @@ class _Rewrite:
         self.mapped: ExprMap[relay.Expr] = ExprMap()
         self.by_amx: ExprMap[bool] = ExprMap()
         """Convolutions that AMX computes."""
-        self._uses: ExprMap[int] = ExprMap()
+        self._by_convolutions, self._by_others = ExprMap[int](), ExprMap[int]()
+        """How often a value is read: rounded, if convolutions may read it so, and as it is."""
+        self._by_others[function.body] = 1
         for node in post_order(function.body):
-            for argument in node.args if isinstance(node, relay.Call) else ():
-                self._uses[argument] = self._uses.get(argument, 0) + 1
+            is_convolution = op_name(node) in _CONVOLUTIONS
+            uses = self._by_convolutions if is_convolution else self._by_others
+            for value in read_by(node):
+                uses[value] = uses.get(value, 0) + 1
         self._rounded: dict[int, ExprMap[relay.Expr]] = {1: ExprMap(), 2: ExprMap()}
         self._weights: dict[tuple[int, str], relay.Constant] = {}
 
     def can_join_blocks(self, old: relay.Expr) -> bool:
-        """Say whether a value may be rounded with two blocks of channels in one: whether the kernel
-        that it is fused with is one of AMX, or has elementwise ops alone."""
-        if self._uses.get(old, 0) > 1 or not isinstance(old, relay.Call) or old in self.by_amx:
+        """Say whether a value that convolutions read may be rounded with two blocks of channels in
+        one: whether the kernel that it is fused with is one of AMX, or has elementwise ops alone.
+
+        A value that others read too is a kernel's result before it is rounded.
+        """
+        if old in self._by_others:
             return True
-        pattern = old.op.get_attr("TOpPattern") if isinstance(old.op, tvm.ir.Op) else None
-        is_elementwise = pattern is not None and pattern <= OpPattern.BROADCAST
-        return is_elementwise and all(map(self.can_join_blocks, old.args))
+        reads: ExprMap[int] = ExprMap()
+        fused = [old]
+        while fused:
+            value = fused.pop()
+            if not isinstance(value, relay.Call) or value in self.by_amx:
+                continue
+            if not _is_elementwise(value):
+                return False
+            for argument in value.args:
+                reads[argument] = reads.get(argument, 0) + 1
+                if argument not in self._by_convolutions and (
+                    reads[argument] == self._by_others[argument]
+                ):
+                    fused.append(argument)
+        return True
 
     def rounded(
         self, old: relay.Expr, reader: relay.Call, added: int = 0, together: int = 1
@@ -191,20 +211,11 @@ def _convolution(old: relay.Call, state: _Rewrite) -> relay.Call | None:
     if not _is_blocked(old):
         return None
     data, filters = old.args
-    attrs = old.attrs
-    window = load_entry(_WINDOW)(
-        *(
-            tuple(int(each) for each in values)
-            for values in (attrs.strides, attrs.padding, attrs.dilation)
-        )
-    )
-    lanes = static_shape(data.checked_type)[-1]
+    window = load_entry(_WINDOW).of(old.attrs)
+    num, blocks, *size, lanes = static_shape(data.checked_type)
     added = -lanes % PAIR
-
-    blocks = static_shape(data.checked_type)[1]
-    together = 1
-    if multiplies_tiles(tvm.target.Target.current()) and lanes == LANES and blocks % 2 == 0:
-        together = 2 if state.can_join_blocks(data) else 1
+    has_halves = multiplies_tiles(tvm.target.Target.current()) and lanes == LANES
+    together = 2 if has_halves and blocks % 2 == 0 and state.can_join_blocks(data) else 1
 
     def paired(array: np.ndarray) -> np.ndarray:
         whole = np.pad(array, [*[(0, 0)] * 4, (0, added), (0, 0)])
@@ -214,11 +225,15 @@ def _convolution(old: relay.Call, state: _Rewrite) -> relay.Call | None:
     weights = state.weights(filters, f"{together} together", paired)
     value = state.rounded(data, old, added, together)
     call: relay.Call = load_entry(_CONVOLUTION)(value, weights, window)
-    shape = list(static_shape(data.checked_type))
-    shape[1], shape[4] = blocks // together, (lanes + added) * together
+    shape = num, blocks // together, *size, (lanes + added) * together
     if load_entry(_AMX_LAYOUT)(shape, tuple(weights.data.shape), window) is not None:
         state.by_amx[old] = True
     return call
+
+
+def _is_elementwise(call: relay.Call) -> bool:
+    pattern = call.op.get_attr("TOpPattern") if isinstance(call.op, tvm.ir.Op) else None
+    return pattern is not None and pattern <= OpPattern.BROADCAST
 
 
 def _joined(filters: np.ndarray, together: int) -> np.ndarray:

@@ -24,12 +24,12 @@ MAX_ROWS, ROW_BYTES = 16, 64
 """Of a tile."""
 MAX_SUM_TILES = 4
 """Of the eight tiles. The others hold what is multiplied."""
-_GROUP_BYTES = 4
+GROUP_BYTES = 4
 """Numbers of a row and of a column that are multiplied at once: two of 16 bits, or four of 8."""
 _LEFT_TILE, _RIGHT_TILE = MAX_SUM_TILES, MAX_SUM_TILES + 2
 """First of two tiles each."""
-_RAX, _RCX, _RDX, _RSI, _RDI, _R8, _R9 = 0, 1, 2, 6, 7, 8, 9
-_NO_PREFIX, _PREFIX_66, _PREFIX_F3, _PREFIX_F2 = range(4)
+_RAX, _RDX, _RSI, _RDI, _R8, _R9 = 0, 2, 6, 7, 8, 9
+_PREFIX_66, _PREFIX_F3, _PREFIX_F2 = 1, 2, 3
 _CONFIGURE = bytes((0xC4, 0xE2, 0x78, 0x49, _RAX))
 _RELEASE = bytes((0xC4, 0xE2, 0x78, 0x49, 0xC0))
 _NEW_LINE = "\\0A"
@@ -75,7 +75,7 @@ class BlockProduct(NamedTuple):
     @property
     def right_bytes(self) -> int:
         """Of the right matrix that the block reads."""
-        steps = len(self.steps) * self.turns * self.depth // _GROUP_BYTES
+        steps = len(self.steps) * self.turns * self.depth // GROUP_BYTES
         return len(self.rights) * steps * ROW_BYTES
 
     @property
@@ -129,7 +129,7 @@ class BlockProduct(NamedTuple):
 
     def _shape(self) -> bytes:
         """What LDTILECFG reads: palette 1, then bytes of a row and rows of each tile."""
-        groups = self.depth // _GROUP_BYTES
+        groups = self.depth // GROUP_BYTES
         sums = [(ROW_BYTES, self.rows)] * MAX_SUM_TILES
         tiles = [*sums, *[(self.depth, self.rows)] * 2, *[(ROW_BYTES, groups)] * 2]
         columns = b"".join(each.to_bytes(2, "little") for each, _ in tiles)
@@ -152,7 +152,8 @@ class BlockProduct(NamedTuple):
             yield from (f"prefetcht1 {ROW_BYTES * line}(%r10)" for line in share)
         if self.turns > 1:
             left, right = self.turn
-            yield f"add $${ROW_BYTES * lines},%r10"
+            if lines:
+                yield f"add $${ROW_BYTES * lines},%r10"
             yield from (f"add $${left},%rsi", f"add $${right},%rdi", "dec %rcx", "jnz 1b")
         for tile, distance in enumerate(self._sums()):
             yield _moved(_PREFIX_F3, tile, _R8, _R9, distance)

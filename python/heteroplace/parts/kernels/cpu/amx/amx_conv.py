@@ -1,4 +1,4 @@
-"""Convolutions in blocks of channels by AMX: what `bfloat16_conv_op` computes on such targets.
+"""Convolutions in blocks of channels by AMX: of bfloat16 (`bfloat16_conv_op`) and of bytes.
 
 A tile of AMX multiplies up to 16 neighbours of a row of the map. So the map is laid out with
 padding, and a map of strides is split into its phases: rows y, y + stride, .. and columns likewise.
@@ -18,19 +18,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import tvm
 from tvm import te, tir
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.amx.amx_assembly import MAX_ROWS, MAX_SUM_TILES
-from heteroplace.parts.kernels.cpu.amx.amx_products import groups_of_step, mark_block
+from heteroplace.parts.kernels.cpu.amx.amx_products import even_size, groups_of_step, mark_block
 from heteroplace.parts.kernels.cpu.conv_tiles import row_parts
+from heteroplace.parts.kernels.cpu.filter_window import FilterWindow
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of
 from heteroplace.parts.kernels.rewrites.narrow_weights import BFLOAT16_BITS, widened
+from heteroplace.relay.targets import multiplies_tiles
 
 AMX_CONV = "heteroplace_amx_conv2d"
 """Tag of what is computed."""
 _FEW_LANES = 16
 """With fewer, a step multiplies several columns of the filters."""
+_LANES = 16
+"""Of a block of the result."""
 _LOAD_COST = 0.5
 """What it takes to load a tile, in products of two tiles, where it is in the second cache."""
 _DIV, _MOD = tir.indexdiv, tir.indexmod
@@ -54,12 +59,9 @@ class MapLayout(NamedTuple):
     height: int
     width: int
     """Of the result."""
-    strides: tuple[int, int]
-    dilation: tuple[int, int]
+    window: FilterWindow
     extent: tuple[int, int]
     """Of the filters."""
-    padding: tuple[int, int]
-    """Above and left."""
     is_as_it_lies: bool
     """Whether the map is read where it is."""
     has_wide_steps: bool
@@ -73,19 +75,19 @@ class MapLayout(NamedTuple):
             return 1, 1
         rows, columns = (
             stride if extent > 1 else 1
-            for stride, extent in zip(self.strides, self.extent, strict=True)
+            for stride, extent in zip(self.window.strides, self.extent, strict=True)
         )
         return rows, columns
 
     @property
-    def units(self) -> tuple[int, int]:
+    def units(self) -> tuple[int, ...]:
         """Rows and columns of the padded map from one of a phase to the next."""
-        return (1, 1) if self.has_wide_steps else self.strides
+        return (1, 1) if self.has_wide_steps else self.window.strides
 
     @property
-    def steps(self) -> tuple[int, int]:
+    def steps(self) -> tuple[int, ...]:
         """Rows and columns of a phase from one of the result to the next."""
-        return self.strides if self.has_wide_steps else (1, 1)
+        return self.window.strides if self.has_wide_steps else (1, 1)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -96,7 +98,7 @@ class MapLayout(NamedTuple):
                 (self.height, self.width),
                 self.steps,
                 self.extent,
-                self.dilation,
+                self.window.dilation,
                 self.units,
                 strict=True,
             )
@@ -109,10 +111,10 @@ class MapLayout(NamedTuple):
         tiles = []
         for together in (2, 1) if blocks % 2 == 0 else (1,):
             most = MAX_ROWS * MAX_SUM_TILES // together
-            tiles.append(_Tile(1, _even(self.width, most), together))
+            tiles.append(_Tile(1, even_size(self.width, most), together))
             if self.width < most and self.steps == (1, 1):
                 rows = (most - self.width) // pitch + 1
-                tiles.append(_Tile(_even(self.height, rows), self.width, together))
+                tiles.append(_Tile(even_size(self.height, rows), self.width, together))
         return min(tiles, key=lambda tile: self._time(tile, blocks))
 
     def _time(self, tile: _Tile, blocks: int) -> float:
@@ -124,35 +126,53 @@ class MapLayout(NamedTuple):
         return count * (lefts * tile.blocks + _LOAD_COST * (lefts + tile.blocks))
 
 
-def map_layout(
-    data: Sequence[int], filters: Sequence[int], result: tuple[int, int], window: Any
+def amx_layout(
+    data: Sequence[int], filters: Sequence[int], window: FilterWindow
 ) -> MapLayout | None:
-    """Return the layout for a convolution of these shapes; None: AMX does not compute it.
+    """Return the layout by which AMX computes a convolution; None: it does not on this target.
 
     Parameters
     ----------
-    data, filters
-        As the op has them.
-    result
-        Height and width.
-    window
-        A `FilterWindow`.
+    data
+        [n, blocks, height, width, lanes].
+    filters
+        [blocks, blocks of data, height, width, groups, 16, numbers of a group].
     """
+    if not multiplies_tiles(tvm.target.Target.current()):
+        return None
     _, blocks, *size, lanes = data
     extent, group = (filters[2], filters[3]), filters[-1]
     is_wide = blocks == 1 and window.dilation[1] == 1 and lanes < _FEW_LANES
     together = extent[1] * lanes if is_wide else lanes
     if lanes % group or not _is_deep(together // group):
         return None
+    result = window.result_size(size, extent)
     return MapLayout(
         *result,
-        strides=window.strides,
-        dilation=window.dilation,
-        extent=extent,
-        padding=window.padding[:2],
-        is_as_it_lies=extent == (1, 1) and tuple(size) == tuple(result),
+        window,
+        extent,
+        is_as_it_lies=extent == (1, 1) and tuple(size) == result,
         has_wide_steps=is_wide,
     )
+
+
+def int8_conv(data: te.Tensor, filters: te.Tensor, attrs: Any) -> te.Tensor | None:
+    """Return a convolution of bytes; None: AMX does not compute it on this target.
+
+    Parameters
+    ----------
+    data, filters
+        Of shapes as in `amx_layout`.
+    attrs
+        Of the op.
+    """
+    shapes, window = (shape_of(data), shape_of(filters)), FilterWindow.of(attrs)
+    is_one_group = shapes[0][1] == shapes[1][1] and int(attrs["groups"]) == 1
+    is_whole = shapes[1][-2] == _LANES and len(window.padding) == 4
+    if not is_one_group or not is_whole or data.dtype != "uint8":
+        return None
+    layout = amx_layout(*shapes, window)
+    return None if layout is None else amx_conv2d(data, filters, layout)
 
 
 def amx_conv2d(data: te.Tensor, filters: te.Tensor, layout: MapLayout) -> te.Tensor:
@@ -165,8 +185,8 @@ def amx_conv2d(data: te.Tensor, filters: te.Tensor, layout: MapLayout) -> te.Ten
     tile = layout.tile(blocks)
     rows, pitch = layout.size
     (unit_y, unit_x), (phases_y, phases_x) = layout.units, layout.phases
-    (step_y, step_x), (dilation_y, dilation_x) = layout.steps, layout.dilation
-    above, left = layout.padding
+    (step_y, step_x), (dilation_y, dilation_x) = layout.steps, layout.window.dilation
+    above, left, *_ = layout.window.padding
 
     def laid(n: Any, block: Any, phase: Any, place: Any, lane: Any) -> tir.PrimExpr:
         y = _DIV(place, pitch) * unit_y + _DIV(phase, phases_x) - above
@@ -205,7 +225,7 @@ def amx_conv2d(data: te.Tensor, filters: te.Tensor, layout: MapLayout) -> te.Ten
         return te.sum(wide(element(n, block, phase, place, of_lanes)) * wide(weight), axis=axes)
 
     counts = -(-layout.height // tile.rows), -(-layout.width // tile.columns)
-    shape = num, blocks // tile.blocks, *counts, tile.blocks, tile.places(pitch), 16
+    shape = num, blocks // tile.blocks, *counts, tile.blocks, tile.places(pitch), _LANES
     attrs = {"tile": list(tile), "is_as_it_lies": layout.is_as_it_lies, "pitch": pitch}
     block_sums = te.compute(shape, summed, "block_sums", attrs=attrs)
 
@@ -216,7 +236,7 @@ def amx_conv2d(data: te.Tensor, filters: te.Tensor, layout: MapLayout) -> te.Ten
         some, of_some = _DIV(c, tile.blocks), _MOD(c, tile.blocks)
         return block_sums[n, some, ty, tx, of_some, row * pitch + column, lane]
 
-    result = num, blocks, layout.height, layout.width, 16
+    result = num, blocks, layout.height, layout.width, _LANES
     return te.compute(result, stored, "convolution", tag=AMX_CONV)
 
 
@@ -253,8 +273,3 @@ def schedule_amx_conv(schedule: te.Schedule, conv: te.Tensor, result: te.Tensor)
 def _is_deep(groups: int) -> bool:
     """Say whether a step multiplies so many neighbours, or at least half of what it could."""
     return groups <= MAX_ROWS or 2 * groups_of_step(groups) >= MAX_ROWS
-
-
-def _even(count: int, most: int) -> int:
-    """Return the size of parts of at most `most`, as few and as even as can be."""
-    return -(-count // -(-count // most))

@@ -22,6 +22,7 @@ from tvm import te, tir
 
 from heteroplace.errors import LoweringError
 from heteroplace.parts.kernels.cpu.amx.amx_assembly import (
+    GROUP_BYTES,
     MAX_ROWS,
     MAX_SUM_TILES,
     ROW_BYTES,
@@ -35,7 +36,6 @@ from heteroplace.tir.lowered_functions import with_functions, without_names
 _PRAGMA = "heteroplace_amx"
 _ITEM_BYTES = {"uint16": 2, "uint8": 1, "int8": 1}
 _SUM_BYTES = 4
-_GROUP_BYTES = 4
 _TILE_COLUMNS = ROW_BYTES // _SUM_BYTES
 _MAX_UNROLLED = 16
 """Steps without a loop."""
@@ -291,7 +291,7 @@ class _Loops:
         (variable,) = variables
         extent = self._extents[variable]
         pitch, sums_pitch = (self._length(each, variable) for each in (self._left, self._sums))
-        rows = -(-extent // -(-extent // MAX_ROWS))
+        rows = even_size(extent, MAX_ROWS)
         firsts = [min(first, extent - rows) for first in range(0, extent, rows)]
         parts = (
             Part(first * pitch * self._item_bytes, first * sums_pitch * _SUM_BYTES)
@@ -320,7 +320,7 @@ class _Loops:
         )
 
     def _depth(self, variables: Sequence[tir.Var]) -> _Depth:
-        group = _GROUP_BYTES // self._item_bytes
+        group = GROUP_BYTES // self._item_bytes
         axes = [self._axis(each) for each in variables]
         axes.remove(_Axis.even(group, 1, 1))
         groups, pitch = 1, _TILE_COLUMNS * group
@@ -378,6 +378,15 @@ class _Loops:
 
     def _simplified(self, expression: tir.PrimExpr) -> tir.PrimExpr:
         return self._analyzer.simplify(expression)
+
+
+def even_size(count: int, most: int) -> int:
+    """Return the size of parts of at most `most`, as few and as even as can be.
+
+    >>> even_size(33, 16), even_size(16, 16)
+    (11, 16)
+    """
+    return -(-count // -(-count // most))
 
 
 def groups_of_step(groups: int) -> int:
