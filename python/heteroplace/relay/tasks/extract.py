@@ -39,6 +39,10 @@ from heteroplace.relay.tasks.task_tensors import task_tensors
 
 _RESHAPES_BEHIND = "heteroplace.relay.axes.reshapes_behind:ReshapesBehind"
 """Loaded for a module with products of matrices and views."""
+_UNTRANSPOSED = "heteroplace.relay.axes.untransposed:Untransposed"
+"""Loaded for a module with products of batches and transposes."""
+_FIELDS_AS_SLICES = "heteroplace.relay.tasks.split_fields:FieldsAsSlices"
+"""Loaded for a module that splits tensors."""
 _VIEWS = ops_where(lambda op: op.kind == "view")
 _PRODUCTS = ops_where(lambda op: op.kind == "product")
 
@@ -88,6 +92,10 @@ def extract(mod: tvm.IRModule, name: str = "model") -> Extraction:
     ops = set(relay.analysis.list_op_freqs(mod))
     if ops & _VIEWS and ops & _PRODUCTS:
         mod = load_entry(_RESHAPES_BEHIND)()(mod)
+    if ops.issuperset(("transpose", "nn.batch_matmul")):
+        mod = load_entry(_UNTRANSPOSED)()(mod)
+    if "split" in ops:
+        mod = load_entry(_FIELDS_AS_SLICES)()(mod)
     return _Extractor(fuse(mod)["main"], name).run()
 
 
