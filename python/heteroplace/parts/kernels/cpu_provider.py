@@ -46,7 +46,10 @@ _FINISHES = {
     "heteroplace_quantised_matmul": f"{_CPU}.words_ahead:words_ahead",
 }
 """Rewrites of lowered kernels that have one of our ops, by its name."""
-_AMX_OPS = ("heteroplace_bfloat16", "heteroplace_int8_matmul", "contrib_conv2d_NCHWc")
+_AMX_OPS = (
+    *("heteroplace_bfloat16", "heteroplace_int8_matmul", "heteroplace_quantised_matmul"),
+    "contrib_conv2d_NCHWc",
+)
 """Parts of the names of kernels that AMX may compute."""
 _SOFTMAX_OPS = ("nn.softmax", "heteroplace_cached_attention")
 _BOUNDED_STEPS = f"{_REWRITES}.bounded_steps:with_bounded_steps"

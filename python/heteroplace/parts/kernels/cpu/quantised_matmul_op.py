@@ -10,7 +10,8 @@ Zero points or minimums come in once per block, by sums of the left row:
     sum over blocks of  scale * sum of number * a  +  minimum * sum of a
 
 With the precision "int8" the left rows are rounded to 8 bits before (`int8_rows.py`); many of them
-are multiplied by tiles (`int8_matmul.py`).
+are multiplied by tiles (`int8_matmul.py`). Where the processor has AMX, many rows are multiplied in
+bfloat16 instead, and with the precision "bf16" too (`quantised_pairs.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from heteroplace.parts.kernels.cpu.product_tiles import (
     vector_bytes,
     vector_registers,
 )
+from heteroplace.parts.kernels.cpu.quantised_pairs import PairedProduct, schedule_paired_product
 from heteroplace.parts.kernels.cpu.quantised_panels import SUMS, WORD_BITS, PanelWeights
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.targets import has_int8_activations
+from heteroplace.relay.targets import has_bfloat16_kernels, has_int8_activations, multiplies_tiles
 from heteroplace.relay.vnni import LANES
 from heteroplace.tvm_bridge import add_relay_op
 
@@ -49,10 +51,10 @@ _UNPACKED_ROWS = {32: 8}
 """How many rows unpack weights in registers, by the number of vector registers, else 4. For more
 rows, weights are unpacked first, a panel at a time: to bytes for rounded rows, else to floats.
 Eight rounded rows in registers take 0.7 to 0.85 of the time of tiles (Intel Xeon with AMX)."""
-_UNPACKED, _NUMBERS, _TILED, _BYTES = (
-    f"{QUANTISED_MATMUL_OP}_{form}" for form in ("unpacked", "numbers", "tiled", "bytes")
+_UNPACKED, _NUMBERS, _TILED, _BYTES, _PAIRED = (
+    f"{QUANTISED_MATMUL_OP}_{form}" for form in ("unpacked", "numbers", "tiled", "bytes", "paired")
 )
-"""Tags of the four forms."""
+"""Tags of the five forms."""
 _LEFT, _PART = "left", "part"
 
 
@@ -74,8 +76,12 @@ def quantised_matmul(
         schedule_quantised_matmul,
         is_fusable=True,
     )
-    is_rounded = has_int8_activations(tvm.target.Target.current())
-    attrs = tvm.ir.make_node("DictAttrs", columns=columns, is_rounded=int(is_rounded))
+    target = tvm.target.Target.current()
+    is_rounded = has_int8_activations(target)
+    is_paired = multiplies_tiles(target) and (is_rounded or has_bfloat16_kernels(target))
+    attrs = tvm.ir.make_node(
+        "DictAttrs", columns=columns, is_rounded=int(is_rounded), is_paired=int(is_paired)
+    )
     return relay.Call(tvm.ir.Op.get(QUANTISED_MATMUL_OP), [a, words, scales, offsets], attrs)
 
 
@@ -94,6 +100,9 @@ def _compute(attrs: Any, tensors: Any, _: Any) -> list[te.Tensor]:
     if rows <= _UNPACKED_ROWS.get(vector_registers(), 4):
         product = _by_numbers(a, weights) if is_rounded else _unpacked(a, weights)
         return [_stored(product, columns)]
+    by_amx = PairedProduct(rows, columns, weights)
+    if bool(attrs["is_paired"]) and by_amx.is_by_amx:
+        return [by_amx.compute(a, _PAIRED)]
     by_bytes = Int8Product(rows, columns, weights)
     if is_rounded and by_bytes.can_multiply:
         return [by_bytes.compute(a, _BYTES)]
@@ -201,6 +210,7 @@ def schedule_quantised_matmul(_attrs: Any, outs: Any, _target: Any) -> te.Schedu
         _NUMBERS: _schedule_numbers,
         _TILED: _schedule_tiled,
         _BYTES: schedule_int8_product,
+        _PAIRED: schedule_paired_product,
     }
     return schedule_by_tag(outs, by_tag)
 

@@ -85,16 +85,18 @@ class PanelWeights(NamedTuple):
         """Return the scale of a block, float32."""
         return widened(self.scales[panel, block, x], SUMS)
 
+    def number(self, panel: Any, at: Any, x: Any) -> tir.PrimExpr:
+        """Return the number at a place in depth, int32."""
+        word = self.words[panel, tir.indexdiv(at, self.in_word), x]
+        place = tir.indexmod(at, self.in_word)
+        if self.is_rounded:
+            return weight_in_word(word, place, self.bits)
+        mask = tir.const((1 << self.bits) - 1, "uint32")
+        return ((word >> (place * self.bits).astype("uint32")) & mask).astype("int32")
+
     def weight(self, panel: Any, at: Any, x: Any) -> tir.PrimExpr:
         """Return the weight at a place in depth, float32."""
-        div, mod = tir.indexdiv, tir.indexmod
-        word, place = self.words[panel, div(at, self.in_word), x], mod(at, self.in_word)
-        if self.is_rounded:
-            number = weight_in_word(word, place, self.bits)
-        else:
-            mask = tir.const((1 << self.bits) - 1, "uint32")
-            number = ((word >> (place * self.bits).astype("uint32")) & mask).astype("int32")
-        where = panel, div(at, self.block), x
+        number, where = self.number(panel, at, x), (panel, tir.indexdiv(at, self.block), x)
         if self.has_minimums:
             return number.astype(SUMS) * self.scale(*where) + self.offset(*where)
         return (number - self.offset(*where).astype("int32")).astype(SUMS) * self.scale(*where)

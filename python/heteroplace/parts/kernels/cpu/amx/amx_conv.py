@@ -23,7 +23,8 @@ from tvm import te, tir
 from tvm.topi import tag
 
 from heteroplace.parts.kernels.cpu.amx.amx_assembly import MAX_ROWS, MAX_SUM_TILES
-from heteroplace.parts.kernels.cpu.amx.amx_products import even_size, groups_of_step, mark_block
+from heteroplace.parts.kernels.cpu.amx.amx_loops import even_size, groups_of_step
+from heteroplace.parts.kernels.cpu.amx.amx_products import mark_block
 from heteroplace.parts.kernels.cpu.conv_tiles import row_parts
 from heteroplace.parts.kernels.cpu.filter_window import FilterWindow
 from heteroplace.parts.kernels.cpu.product_tiles import shape_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tvm import te
 
 from heteroplace.parts.kernels.cpu.amx.amx_assembly import MAX_ROWS, MAX_SUM_TILES
-from heteroplace.parts.kernels.cpu.amx.amx_products import groups_of_step, mark_block
+from heteroplace.parts.kernels.cpu.amx.amx_loops import groups_of_step
+from heteroplace.parts.kernels.cpu.amx.amx_products import mark_block
 from heteroplace.parts.kernels.cpu.product_tiles import TiledProduct
 
 _MAX_PLACES = 192
@@ -26,10 +27,10 @@ def is_for_amx(product: TiledProduct) -> bool:
 def most_rows(vectors: int) -> int:
     """Return how many rows a tile of so many vectors may have.
 
-    >>> most_rows(1), most_rows(2)
-    (64, 32)
+    >>> most_rows(1), most_rows(2), most_rows(3)
+    (64, 32, 16)
     """
-    return MAX_ROWS * MAX_SUM_TILES // vectors
+    return MAX_ROWS * (MAX_SUM_TILES // vectors)
 
 
 def places(product: TiledProduct) -> int:
