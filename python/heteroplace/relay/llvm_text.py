@@ -13,6 +13,7 @@ import struct
 
 Name = str
 """A value: of an instruction, or a constant."""
+_ITEM_BITS = {"float": 32, "double": 64, "i32": 32}
 
 
 class LlvmFunction:
@@ -130,12 +131,13 @@ def transpose_text(name: str, kind: str, lanes: int) -> str:
     Parameters
     ----------
     kind
-        Of an element, as LLVM calls it.
+        Of an element, as LLVM calls it: one of `_ITEM_BITS`.
     """
     vector = f"<{lanes} x {kind}>"
     mask = f"<{lanes} x i1>"
-    suffix = f"v{lanes}{'f32' if kind == 'float' else 'f64'}"
-    item_bytes = 4 if kind == "float" else 8
+    bits = _ITEM_BITS[kind]
+    suffix = f"v{lanes}{'i' if kind == f'i{bits}' else 'f'}{bits}"
+    item_bytes = bits // 8
     masked_load = f"@llvm.masked.load.{suffix}.p0{suffix}"
     numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
     zeros = ", ".join(["i32 0"] * lanes)

@@ -32,6 +32,9 @@ AMX = "amx"
 """Key of a target whose processor multiplies tiles of bfloat16 and of bytes (AMX-BF16, AMX-INT8).
 LLVM 10 knows no such features."""
 
+AMX_LOOPS = "pragma_heteroplace_amx"
+"""Attribute around loops of a kernel, in whose place comes machine code of AMX."""
+
 USES_AMX = "heteroplace_uses_amx"
 """Symbol of a library with such code; the executor then asks the system for tiles."""
 

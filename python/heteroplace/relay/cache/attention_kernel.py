@@ -22,8 +22,7 @@ from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
-import tvm
-from tvm import te, tir
+from tvm import tir
 
 from heteroplace.relay.cache.online_softmax import (
     BLOCK_KEYS,
@@ -32,34 +31,18 @@ from heteroplace.relay.cache.online_softmax import (
     OnlineSoftmax,
 )
 from heteroplace.relay.llvm_text import tile_product_text, transpose_text
-from heteroplace.relay.targets import float_lanes
 
 _FLOAT = "float32"
 _LEAST_SUM = 1e-37
 """The sum of a row that sees keys is 1 or more."""
-_MOST_ROWS = 6
-"""Of a tile: with `_VECTORS` of sums each, and what is multiplied, they fill the registers."""
 _VECTORS = {16: 4}
 """Of a row of a tile, by lanes, else 2: there are 32 registers of 16 lanes, and 16 of others."""
-_TASK_ROWS = 64
-"""About as many rows of a task share what is transposed."""
 _MIN_TASKS = 16
 _MIN_SHARED_ROWS = 64
 """Whose parts cores put together: for fewer, to wake them takes longer."""
 
 
-def cached_attention_kernel(tensors: Sequence[te.Tensor], options: AttentionOptions) -> te.Tensor:
-    """Return the result, [batch, heads, length, size]; see `op.py` for the tensors."""
-    lanes = float_lanes(tvm.target.Target.current())
-
-    def body(ins: Sequence[tir.Buffer], outs: Sequence[tir.Buffer]) -> tir.Stmt:
-        return _Kernel([*ins, *outs], options, lanes).statement()
-
-    shape = tensors[0].shape
-    return te.extern([shape], list(tensors), body, name="cached_attention", dtype=_FLOAT)
-
-
-class _Task(NamedTuple):
+class AttentionTask(NamedTuple):
     """What one task computes."""
 
     number: Any
@@ -73,7 +56,7 @@ class _Task(NamedTuple):
     """Of its keys."""
 
 
-class _Rows(NamedTuple):
+class MemoryRows(NamedTuple):
     """Rows of numbers in memory."""
 
     buffer: tir.Buffer
@@ -83,8 +66,13 @@ class _Rows(NamedTuple):
     """Elements from a row to the next."""
 
 
-class _Kernel(OnlineSoftmax):
-    """What makes the statement of one call."""
+class AttentionKernel(OnlineSoftmax):
+    """Makes the statement of one call."""
+
+    most_rows = 6
+    """Of a tile: with `_VECTORS` of sums each, and what is multiplied, they fill the registers."""
+    rows_of_task = 64
+    """About as many rows of a task share what is transposed."""
 
     def __init__(
         self, buffers: Sequence[tir.Buffer], options: AttentionOptions, lanes: int
@@ -95,11 +83,11 @@ class _Kernel(OnlineSoftmax):
         self.batch, heads, self.length, self.size = map(int, self.queries.shape)
         _, self.groups, self.capacity, _ = map(int, self.keys.shape)
         self.heads, self.share = heads, heads // self.groups
-        blocks = min(self.length, -(-self.length * self.share // _TASK_ROWS))
+        blocks = min(self.length, -(-self.length * self.share // self.rows_of_task))
         self.task_queries = -(-self.length // blocks)
         self.blocks = -(-self.length // self.task_queries)
         self.task_rows = self.task_queries * self.share
-        self.tiles = -(-self.task_rows // _MOST_ROWS)
+        self.tiles = -(-self.task_rows // self.most_rows)
         self.tile_rows = -(-self.task_rows // self.tiles)
         whole = self.batch * self.groups * self.blocks
         self.parts = max(1, min(-(-_MIN_TASKS // whole), self.capacity // BLOCK_KEYS))
@@ -109,14 +97,7 @@ class _Kernel(OnlineSoftmax):
 
     def statement(self) -> tir.Stmt:
         """Return the statement."""
-        name = f"heteroplace_transpose_keys_{self.lanes}"
-        texts = [transpose_text(name, "float", self.lanes)]
-        forms = {(count + 1, self.lanes) for count in range(self.vectors)}
-        forms.add((self.vectors, self.width))
-        for vectors, width in sorted(forms | {(self.rest_vectors or self.vectors, self.width)}):
-            tile = self._product_name(vectors, width)
-            texts.append(tile_product_text(tile, self.tile_rows, vectors, width))
-        for text in texts:
+        for text in self._texts():
             value = tir.StringImm(text)
             self.builder.scope_attr(tir.const(0, "int32"), "pragma_import_llvm", value)
         if self.parts > 1:
@@ -124,12 +105,26 @@ class _Kernel(OnlineSoftmax):
             self.part_most = self._buffer("part_most", self.tasks, self.task_rows)
             self.part_sums = self._buffer("part_sums", self.tasks, self.task_rows)
         with self.builder.for_range(0, self.tasks, "task", kind="parallel") as number:
-            self._task(self._task_of(number), name)
+            self._task(self._task_of(number))
         if self.parts > 1:
             self._join()
         return self.builder.get()
 
-    def _task_of(self, number: Any) -> _Task:
+    def _texts(self) -> list[str]:
+        """Functions that the kernel calls."""
+        texts = [transpose_text(self._transpose_name, "float", self.lanes)]
+        forms = {(count + 1, self.lanes) for count in range(self.vectors)}
+        forms.add((self.vectors, self.width))
+        for vectors, width in sorted(forms | {(self.rest_vectors or self.vectors, self.width)}):
+            tile = self._product_name(vectors, width)
+            texts.append(tile_product_text(tile, self.tile_rows, vectors, width))
+        return texts
+
+    @property
+    def _transpose_name(self) -> str:
+        return f"heteroplace_transpose_keys_{self.lanes}"
+
+    def _task_of(self, number: Any) -> AttentionTask:
         let = self.builder.let
         whole, part = tir.indexdiv(number, self.parts), tir.indexmod(number, self.parts)
         group = tir.indexdiv(whole, self.blocks)
@@ -148,13 +143,13 @@ class _Kernel(OnlineSoftmax):
         keys = let("keys", tir.max(keys, BLOCK_KEYS))
         begin = let("begin", tir.min(first + part * keys, end))
         group = let("group", tir.indexmod(group, self.groups))
-        return _Task(number, sequence, group, query, past, begin, tir.min(begin + keys, end))
+        return AttentionTask(
+            number, sequence, group, query, past, begin, tir.min(begin + keys, end)
+        )
 
-    def _task(self, task: _Task, transpose: str) -> None:
+    def _task(self, task: AttentionTask) -> None:
         rows, builder = self.tiles * self.tile_rows, self.builder
-        depth = -(-self.size // self.lanes) * self.lanes
-        self.scaled = self._buffer("scaled", rows, self.size)
-        self.turned = self._buffer("turned", depth, BLOCK_KEYS)
+        self._begin_task(rows)
         self._begin(rows)
         with builder.for_range(0, rows, "row") as row:
             self._begin_row(task, row)
@@ -162,7 +157,7 @@ class _Kernel(OnlineSoftmax):
         with builder.for_range(0, num_blocks, "block") as number:
             start = builder.let("start", task.begin + number * BLOCK_KEYS)
             block = KeyBlock(start, builder.let("count", tir.min(task.end - start, BLOCK_KEYS)))
-            self._transpose(task, block, transpose)
+            self._begin_block(task, block)
             with builder.for_range(0, self.tiles, "tile") as tile:
                 self._scores(block, tile)
                 self._soften(task.past + task.query, block, tile)
@@ -170,35 +165,47 @@ class _Kernel(OnlineSoftmax):
         with builder.for_range(0, self.task_rows, "row") as row:
             self._end_row(task, row)
 
-    def _begin_row(self, task: _Task, row: Any) -> None:
+    def _begin_task(self, rows: int) -> None:
+        """Make room for the queries of so many rows, and for what is made of a block."""
+        depth = -(-self.size // self.lanes) * self.lanes
+        self.scaled = self._buffer("scaled", rows, self.size)
+        self.turned = self._buffer("turned", depth, BLOCK_KEYS)
+
+    def _begin_row(self, task: AttentionTask, row: Any) -> None:
         """Scale the queries of a row."""
+        with self.builder.for_range(0, self.size // self.width, "vector") as vector:
+            at = vector * self.width
+            self._store(self.scaled, self._scaled_query(task, row, at), row, at)
+
+    def _scaled_query(self, task: AttentionTask, row: Any, at: Any) -> Any:
+        """A vector of the query of a row."""
         query = tir.min(task.query + tir.indexdiv(row, self.share), self.length - 1)
         head = tir.min(task.group * self.share + tir.indexmod(row, self.share), self.heads - 1)
         scale = self._all(tir.const(self.options.scale, _FLOAT), self.width)
-        with self.builder.for_range(0, self.size // self.width, "vector") as vector:
-            at = vector * self.width
-            value = self._load(self.queries, task.sequence, head, query, at)
-            self._store(self.scaled, value * scale, row, at)
+        return self._load(self.queries, task.sequence, head, query, at) * scale
 
-    def _transpose(self, task: _Task, block: KeyBlock, name: str) -> None:
-        lanes = self.lanes
-        squares = tir.indexdiv(block.count + lanes - 1, lanes)
+    def _begin_block(self, task: AttentionTask, block: KeyBlock) -> None:
+        """Transpose the keys of a block."""
         row = (task.sequence * self.groups + task.group) * self.capacity + block.start
+        self._transpose(MemoryRows(self.keys, row * self.size, self.size), block.count)
+
+    def _transpose(self, rows: MemoryRows, count: Any) -> None:
+        lanes = self.lanes
         with (
-            self.builder.for_range(0, squares, "square") as square,
-            self.builder.for_range(0, -(-self.size // lanes), "slice") as part,
+            self.builder.for_range(0, tir.indexdiv(count + lanes - 1, lanes), "square") as square,
+            self.builder.for_range(0, -(-rows.stride // lanes), "slice") as part,
         ):
-            offset = (row + square * lanes) * self.size + part * lanes
+            offset = rows.offset + square * lanes * rows.stride + part * lanes
             self.builder.emit(
                 tir.call_extern(
                     "int32",
-                    name,
+                    self._transpose_name,
                     self.turned.access_ptr("w", offset=part * lanes * BLOCK_KEYS + square * lanes),
                     tir.const(BLOCK_KEYS, "int64"),
-                    self.keys.access_ptr("r", offset=offset),
-                    tir.const(self.size, "int64"),
-                    tir.min(block.count - square * lanes, lanes),
-                    tir.min(self.size - part * lanes, lanes),
+                    rows.buffer.access_ptr("r", offset=offset),
+                    tir.const(rows.stride, "int64"),
+                    tir.min(count - square * lanes, lanes),
+                    tir.min(rows.stride - part * lanes, lanes),
                 )
             )
 
@@ -210,12 +217,12 @@ class _Kernel(OnlineSoftmax):
             self.builder.for_range(0, BLOCK_KEYS // self.lanes, "vector") as vector,
         ):
             self._store(self.shares, zero, row, vector * self.lanes)
-        left = _Rows(self.scaled, tile * self.tile_rows * self.size, self.size)
+        left = MemoryRows(self.scaled, tile * self.tile_rows * self.size, self.size)
         depth = tir.const(self.size, "int64")
 
         def multiply(at: Any, vectors: int) -> None:
-            sums = _Rows(self.shares, at, BLOCK_KEYS)
-            right = _Rows(self.turned, at, BLOCK_KEYS)
+            sums = MemoryRows(self.shares, at, BLOCK_KEYS)
+            right = MemoryRows(self.turned, at, BLOCK_KEYS)
             self._multiply(sums, left, right, depth, vectors, self.lanes)
 
         wide = self.vectors * self.lanes
@@ -229,7 +236,13 @@ class _Kernel(OnlineSoftmax):
                 multiply(whole * wide, count)
 
     def _multiply(
-        self, sums: _Rows, left: _Rows, right: _Rows, depth: Any, vectors: int, lanes: int
+        self,
+        sums: MemoryRows,
+        left: MemoryRows,
+        right: MemoryRows,
+        depth: Any,
+        vectors: int,
+        lanes: int,
     ) -> None:
         """Add products of the rows of a tile to their sums."""
         operands: list[Any] = []
@@ -242,15 +255,15 @@ class _Kernel(OnlineSoftmax):
     def _product_name(self, vectors: int, lanes: int) -> str:
         return f"heteroplace_tile_{self.tile_rows}x{vectors}x{lanes}"
 
-    def _add_values(self, task: _Task, block: KeyBlock, tile: Any) -> None:
+    def _add_values(self, task: AttentionTask, block: KeyBlock, tile: Any) -> None:
         """Add the values of a block, times their shares, to the totals of a tile."""
         wide = self.vectors * self.width
         row = (task.sequence * self.groups + task.group) * self.capacity + block.start
 
         def add_columns(at: Any, vectors: int) -> None:
-            sums = _Rows(self.totals, tile * self.tile_rows * self.size + at, self.size)
-            left = _Rows(self.shares, 0, BLOCK_KEYS)
-            right = _Rows(self.values, row * self.size + at, self.size)
+            sums = MemoryRows(self.totals, tile * self.tile_rows * self.size + at, self.size)
+            left = MemoryRows(self.shares, 0, BLOCK_KEYS)
+            right = MemoryRows(self.values, row * self.size + at, self.size)
             self._multiply(sums, left, right, block.count.astype("int64"), vectors, self.width)
 
         with self.builder.for_range(0, self.size // wide, "some") as some:
@@ -258,7 +271,7 @@ class _Kernel(OnlineSoftmax):
         if self.rest_vectors:
             add_columns(self.size // wide * wide, self.rest_vectors)
 
-    def _end_row(self, task: _Task, row: Any) -> None:
+    def _end_row(self, task: AttentionTask, row: Any) -> None:
         """Store the result of a row, or its part of it."""
         query = task.query + tir.indexdiv(row, self.share)
         head = task.group * self.share + tir.indexmod(row, self.share)

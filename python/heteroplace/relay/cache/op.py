@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm
-from tvm import relay, te
+from tvm import relay, te, tir
 
 from heteroplace.errors import LoweringError
 from heteroplace.model.op_traits.op_record import WRITE_ROWS_OP
-from heteroplace.relay.cache.attention_kernel import cached_attention_kernel
+from heteroplace.relay.cache.attention_kernel import AttentionKernel
+from heteroplace.relay.cache.attention_tiles import TiledAttention, is_for_tiles
 from heteroplace.relay.cache.online_softmax import AttentionOptions
 from heteroplace.relay.cache.write_kernel import write_rows_kernel
 from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.targets import float_lanes
 from heteroplace.tvm_bridge import add_relay_op
 
 CACHED_ATTENTION_OP = "heteroplace_cached_attention"
@@ -120,7 +122,19 @@ def _write(_attributes: Any, tensors: Sequence[te.Tensor], _type: Any) -> list[t
 
 def _attend(attributes: Any, tensors: Sequence[te.Tensor], _type: Any) -> list[te.Tensor]:
     _check_target()
-    return [cached_attention_kernel(tensors, options_of(attributes))]
+    return [_attention_kernel(tensors, options_of(attributes))]
+
+
+def _attention_kernel(tensors: Sequence[te.Tensor], options: AttentionOptions) -> te.Tensor:
+    queries, keys = tensors[:2]
+    shape = tuple(map(int, queries.shape))
+    form = TiledAttention if is_for_tiles(shape, int(keys.shape[1])) else AttentionKernel
+    lanes = float_lanes(tvm.target.Target.current())
+
+    def body(ins: Any, outs: Any) -> tir.Stmt:
+        return form([*ins, *outs], options, lanes).statement()
+
+    return te.extern([shape], list(tensors), body, name="cached_attention", dtype="float32")
 
 
 def _schedule(_attributes: Any, outs: Any, _target: Any) -> te.Schedule:

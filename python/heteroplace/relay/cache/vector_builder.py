@@ -25,10 +25,12 @@ class VectorBuilder:
         self.builder = tir.ir_builder.create()
         self.lanes, self.width = lanes, width
 
-    def _buffer(self, name: str, *shape: int, scope: str = "global") -> tir.Buffer:
-        buffer = tir.decl_buffer(shape, _FLOAT, name, scope=scope)
+    def _buffer(
+        self, name: str, *shape: int, scope: str = "global", dtype: str = _FLOAT
+    ) -> tir.Buffer:
+        buffer = tir.decl_buffer(shape, dtype, name, scope=scope)
         self.builder.emit(
-            lambda body: tir.Allocate(buffer.data, _FLOAT, shape, tir.const(1, "bool"), body)
+            lambda body: tir.Allocate(buffer.data, dtype, shape, tir.const(1, "bool"), body)
         )
         return buffer
 

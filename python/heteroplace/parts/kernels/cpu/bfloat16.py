@@ -72,20 +72,14 @@ def _compute(attrs: Any, tensors: Any, result: Any) -> list[te.Tensor]:
     return [te.compute(static_shape(result), bits, "bits", tag=tag.INJECTIVE)]
 
 
-def nearest_bits(number: tir.PrimExpr) -> tir.PrimExpr:
-    """Return the bits of the bfloat16 that is nearest to a float32, in a uint32."""
-
+def _rounded(number: tir.PrimExpr) -> tir.PrimExpr:
     def const(value: int) -> tir.PrimExpr:
         return tir.const(value, "uint32")
 
     bits = tir.reinterpret("uint32", number)
     nearest = (bits + const(_HALF) + ((bits >> const(16)) & const(1))) >> const(16)
     is_nan = (bits & const(_MAGNITUDE)) > const(_INFINITY)
-    return tir.Select(is_nan, const(_QUIET_NAN), nearest)
-
-
-def _rounded(number: tir.PrimExpr) -> tir.PrimExpr:
-    return nearest_bits(number).astype(BFLOAT16_BITS)
+    return tir.Select(is_nan, const(_QUIET_NAN), nearest).astype(BFLOAT16_BITS)
 
 
 def pair_products() -> tvm.tir.TensorIntrin:

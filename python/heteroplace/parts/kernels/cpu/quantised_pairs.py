@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from tvm import te, tir
 
-from heteroplace.parts.kernels.cpu.bfloat16 import nearest_bits
-from heteroplace.parts.kernels.cpu.product_tiles import TiledProduct, shape_of, vector_bytes
+from heteroplace.parts.kernels.cpu.product_tiles import TiledProduct, shape_of
 from heteroplace.parts.kernels.cpu.quantised_panels import SUMS, PanelWeights
 from heteroplace.parts.kernels.cpu.tile_assembly import PAIRS, numbers_of
 from heteroplace.parts.kernels.rewrites.narrow_weights import BFLOAT16_BITS, widened
+from heteroplace.relay.bfloat16_vectors import BFLOAT16_LANES, rounded_vector
 
 _PAIR = numbers_of(PAIRS)
 _HALF_BITS = 16
@@ -47,7 +47,7 @@ class PairedProduct(NamedTuple):
     def is_by_amx(self) -> bool:
         """Whether AMX computes it, in less time than VNNI would in 8 bits."""
         is_many = self.rows >= _MIN_ROWS or not self.weights.is_rounded
-        return is_many and self._tiled.is_by_amx
+        return is_many and self.weights.depth % BFLOAT16_LANES == 0 and self._tiled.is_by_amx
 
     @property
     def _tiled(self) -> TiledProduct:
@@ -64,9 +64,7 @@ class PairedProduct(NamedTuple):
     def compute(self, a: te.Tensor, tag_: str) -> te.Tensor:
         """Return the products, [rows, columns]."""
         weights, panels = self.weights, shape_of(self.weights.words)[0]
-        rows = te.compute(
-            shape_of(a), lambda *at: nearest_bits(a(*at)).astype(BFLOAT16_BITS), _ROWS
-        )
+        rows = _rounded(a)
 
         def pair(panel: Any, at: Any, x: Any) -> tir.PrimExpr:
             low, high = (
@@ -101,10 +99,25 @@ def schedule_paired_product(schedule: te.Schedule, product: te.Tensor, result: t
     outer, at = making.split(at, math.gcd(_UNROLLED, depth // _PAIR))
     making.reorder(panel, outer, xo, at, lane)
     making.unroll(at)
-    rounding = schedule[rows]
-    y, x = rounding.op.axis
-    rounding.parallel(y)
-    rounding.vectorize(rounding.split(x, vector_bytes() // 4)[1])
+
+
+def _rounded(a: te.Tensor) -> te.Tensor:
+    """Return rows in bfloat16, as their bits."""
+    rows, depth = shape_of(a)
+
+    def body(ins: Any, outs: Any) -> tir.Stmt:
+        (source,), (target,) = ins, outs
+        builder = tir.ir_builder.create()
+        with (
+            builder.for_range(0, rows, "row", kind="parallel") as row,
+            builder.for_range(0, depth // BFLOAT16_LANES, "vector") as vector,
+        ):
+            at = row, vector * BFLOAT16_LANES
+            value = source.vload(at, f"{SUMS}x{BFLOAT16_LANES}")
+            builder.emit(target.vstore(at, rounded_vector(value)))
+        return builder.get()
+
+    return te.extern([(rows, depth)], [a], body, name=_ROWS, dtype=BFLOAT16_BITS)
 
 
 def _const(bits: int) -> tir.PrimExpr:

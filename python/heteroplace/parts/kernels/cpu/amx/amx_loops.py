@@ -46,8 +46,15 @@ class _Access(NamedTuple):
     numbers: int = 1
     """Of an item of the buffer."""
 
+    @property
+    def dtype(self) -> str:
+        """Of a number."""
+        return "uint16" if self.numbers > 1 else str(self.buffer.dtype)
+
     def of_numbers(self, place: tir.Var) -> _Access:
-        """Return the same of the numbers in words, at a place of a word."""
+        """Return the same of the numbers at a place in words, if the buffer has words."""
+        if self.buffer.dtype != _WORD:
+            return self
         return _Access(self.buffer, self.index * _IN_WORD + place, _IN_WORD)
 
     def item(self, index: tir.PrimExpr) -> tir.BufferLoad:
@@ -99,7 +106,7 @@ class MarkedLoops:
         self._extents = extents
         self._sums, self._left, self._right = accesses
         self._adds = adds
-        self._item_bytes = ITEM_BYTES[self._left.buffer.dtype]
+        self._item_bytes = ITEM_BYTES[self._left.dtype]
         self._analyzer = tvm.arith.Analyzer()
 
     @classmethod
@@ -138,9 +145,9 @@ class MarkedLoops:
         is_sums = [each.buffer.data.same_as(sums[0].buffer.data) for each in accesses]
         accesses.insert(0, accesses.pop(is_sums.index(True)))
         if accesses[-1].buffer.dtype == _WORD:
-            in_sums, in_left, in_right = (_variables(each.index) for each in accesses)
-            (place,) = in_left.intersection(extents) - in_sums - in_right
-            accesses.append(accesses.pop().of_numbers(place))
+            in_sums, _, in_right = (_variables(each.index) for each in accesses)
+            (place,) = set(extents) - in_sums - in_right
+            accesses = [each.of_numbers(place) for each in accesses]
         return cls(extents, accesses, adds=len(stores) == 1)
 
     def block(self) -> tuple[BlockProduct, list[tir.BufferLoad]]:
@@ -150,7 +157,7 @@ class MarkedLoops:
         depth = self._depth(in_depth)
         size = self._item_bytes
         block = BlockProduct(
-            self._left.buffer.dtype,
+            self._left.dtype,
             rows,
             depth.numbers * size,
             lefts,

@@ -21,9 +21,10 @@ from heteroplace.errors import LoweringError
 from heteroplace.parts.kernels.cpu.amx.amx_assembly import ROW_BYTES, BlockProduct
 from heteroplace.parts.kernels.cpu.amx.amx_loops import ITEM_BYTES, MarkedLoops
 from heteroplace.parts.kernels.cpu.filters_ahead import CACHED_BYTES, place_of, tiles_of
+from heteroplace.relay.targets import AMX_LOOPS
 from heteroplace.tir.lowered_functions import with_functions, without_names
 
-_PRAGMA = "heteroplace_amx"
+_PRAGMA = AMX_LOOPS.removeprefix("pragma_")
 
 
 def mark_block(stage: te.Stage, axis: tir.IterVar) -> None:
@@ -71,7 +72,7 @@ class _Rewrite:
 
     def _leave(self, node: tir.Stmt) -> tir.Stmt | None:
         if isinstance(node, tir.AttrStmt):
-            return self._called(node.body) if node.attr_key == f"pragma_{_PRAGMA}" else None
+            return self._called(node.body) if node.attr_key == AMX_LOOPS else None
         if isinstance(node, tir.LetStmt):
             return None
         self._loops.pop()
@@ -104,12 +105,13 @@ class _Rewrite:
     ) -> tuple[BlockProduct, tir.BufferLoad]:
         """A block that prefetches its share of what the next blocks read of the right matrix, and
         where that share begins. Blocks with the same right matrix have one share each."""
+        item_bytes = ITEM_BYTES[right.buffer.dtype]
+        if prod(map(int, right.buffer.shape)) * item_bytes <= CACHED_BYTES:
+            return block, right
         first = without_names(right.indices[0], self._names)
         tiles = tiles_of(first, self._loops)
         shares = prod(axis.extent for axis in tiles)
-        item_bytes = ITEM_BYTES[right.buffer.dtype]
-        size = prod(map(int, right.buffer.shape)) * item_bytes
-        if shares < 2 or size <= CACHED_BYTES:
+        if shares < 2:
             return block, right
         lines = -(-block.right_bytes // (ROW_BYTES * shares))
         ahead = block.right_bytes + ROW_BYTES * lines * place_of(tiles)
