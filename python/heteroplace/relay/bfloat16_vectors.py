@@ -13,7 +13,7 @@ _NUM_OPERANDS = tir.const(1, "uint32")
 def rounded_vector(value: tir.PrimExpr) -> tir.PrimExpr:
     """Return the bits of a vector of float32, rounded, ties to even: uint16x16.
 
-    A NaN stays one. Numbers that are smaller than float32 holds with all digits become 0.
+    A NaN stays one. Denormal numbers become 0.
     """
     kind = f"uint16x{BFLOAT16_LANES}"
     return tir.call_llvm_pure_intrin(kind, _INSTRUCTION, _NUM_OPERANDS, value)

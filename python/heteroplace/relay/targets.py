@@ -33,7 +33,7 @@ AMX = "amx"
 LLVM 10 knows no such features."""
 
 AMX_LOOPS = "pragma_heteroplace_amx"
-"""Attribute around loops of a kernel, in whose place comes machine code of AMX."""
+"""Attribute around loops of a kernel that machine code of AMX replaces."""
 
 USES_AMX = "heteroplace_uses_amx"
 """Symbol of a library with such code; the executor then asks the system for tiles."""

@@ -1,10 +1,10 @@
-"""Products of batches that read matrices before they are transposed, where no copy is left then.
+"""Batch products of transposed matrices -> the same products of the matrices as they lie in memory.
 
     nn.batch_matmul(%a, transpose(%v))  ==>  nn.batch_matmul(%a, %v, transpose_b=False)
 
-An attention's values lie in rows of heads, and ONNX multiplies by them as they lie. TVM's importer
-transposes them for a product that sums along rows. That is a task that moves single numbers. The
-keys of ONNX are transposed twice, which is a copy of whole rows: those transposes stay.
+ONNX multiplies by the values of an attention as they lie, in rows of a head. An importer for TVM
+transposes them, because TVM's product sums along rows. That transpose is a task of its own, which
+moves single numbers. Keys are transposed twice, which copies whole rows: these transposes stay.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def Untransposed() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its
 
 
 def _needless_transposes(function: relay.Function) -> ExprSet:
-    """Return transposes that products alone read, of matrices whose rows lie together before."""
+    """Return the transposes that only products read, of matrices with contiguous rows."""
     readers: ExprMap[list[relay.Expr]] = ExprMap()
     for node in post_order(function.body):
         for value in read_by(node):

@@ -1,12 +1,13 @@
 """Attention of many queries over a cache in bfloat16: what `attention_kernel.py` does, by AMX.
 
-Numbers of bfloat16 lie in words, two that are multiplied at once. Of queries and keys these are
-numbers half a head apart, of shares and values those of keys half a block apart:
+A word holds two numbers in bfloat16 that are multiplied at once. They are half a row of `n` numbers
+apart, so that words are made of whole vectors:
 
     word[i] = x[i], x[i + n / 2]
 
-So words are made of whole vectors. Loops that multiply are marked, and the provider of kernels puts
-machine code in their place. Shares are computed, and summed up, in float32.
+A row of queries and keys is a head, and one of shares is a block of keys. Loops that multiply are
+marked, and the provider of kernels replaces them by machine code. Shares are computed, and summed
+up, in float32.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Fields of a split -> slices, where each is fused with what reads it: no kernel copies the fields.
+"""Fields of a split -> slices, where each slice is fused with what reads it.
 
     %f = split(%x);  transpose(%f.0);  transpose(%f.1)
         ==>  transpose(strided_slice(%x));  transpose(strided_slice(%x))
 
-FuseOps fuses no op with a field of a tuple. Attention splits queries, keys and values from one
-product, and transposes each.
+FuseOps fuses no op with a field of a tuple, so that a kernel would copy all fields. Attention
+splits queries, keys and values from one product, and transposes each.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def FieldsAsSlices() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names i
 
 
 def _needless_splits(function: relay.Function) -> ExprSet:
-    """Return the splits each field of which is fused with all that reads it, if it is a slice."""
+    """Return the splits whose fields, as slices, would all be fused with what reads them."""
     readers: ExprMap[list[relay.Expr]] = ExprMap()
     for node in post_order(function.body):
         readers[node] = []
@@ -67,8 +67,8 @@ def _needless_splits(function: relay.Function) -> ExprSet:
 
 
 def _are_fused(values: Sequence[relay.Expr], readers: ExprMap[list[relay.Expr]]) -> bool:
-    """Say whether all that reads the values, through views or not, copies or computes numbers one
-    by one; what joins tensors does not."""
+    """Say whether everything that reads the values, directly or through views, copies or computes
+    their numbers one by one. Ops that join tensors do not."""
     read = list(values)
     while read:
         for reader in readers[read.pop()]:

@@ -5,8 +5,8 @@
         for each tile of rows: multiply (`amx`)
 
 A tile sums up 32 places in depth at once. Scales cannot come in afterwards, so they are part of the
-weights. Of two that are as near, a weight becomes the one that is further from 0. Rows are rounded
-once, before. Sums are float32.
+weights. Ties of weights are rounded away from 0. Rows are rounded once, before, and their ties to
+even. Sums are float32.
 
 The errors are less than half of those of rows in 8 bits: 0.0024 of the root mean square of the
 results, instead of 0.0054 (normally distributed rows, 4 bits in blocks of 32).
