@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx_models as om
 import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
@@ -251,3 +252,12 @@ def run_by_tvm(body: relay.Expr, target: tvm.target.Target, **inputs: np.ndarray
     module = graph_executor.GraphModule(library["default"](tvm.cpu()))
     module.run(**inputs)
     return module.get_output(0).numpy()
+
+
+def check_same_bits(mod: tvm.IRModule, changed: tvm.transform.Pass) -> None:
+    """A pass changes no bit of what a module computes."""
+    mod = relay.transform.InferType()(mod)
+    inputs = random_inputs(mod)
+    before, after = (om.run_tvm(each, {}, inputs) for each in (mod, changed(mod)))
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -255,6 +255,20 @@ def read_by(node: relay.Expr) -> list[relay.Expr]:
     return list(node.fields) if isinstance(node, relay.Tuple) else []
 
 
+def readers_of(function: relay.Function) -> ExprMap[list[relay.Expr]]:
+    """Return what reads each value of a function, as often as it does; the function itself reads
+    its result. Operators are not values."""
+    nodes = [node for node in post_order(function.body) if not isinstance(node, tvm.ir.Op)]
+    readers: ExprMap[list[relay.Expr]] = ExprMap()
+    for node in nodes:
+        readers[node] = []
+    for node in nodes:
+        for value in read_by(node):
+            readers[value].append(node)
+    readers[function.body].append(function)
+    return readers
+
+
 def _of_operands(
     node: relay.Expr, operands: Sequence[relay.Expr], span: relay.Span | None
 ) -> relay.Expr:

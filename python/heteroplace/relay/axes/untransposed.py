@@ -20,8 +20,8 @@ from heteroplace.relay.expr_map import ExprMap, ExprSet
 from heteroplace.relay.expressions import (
     function_pass,
     is_op_call,
-    post_order,
-    read_by,
+    op_name,
+    readers_of,
     rebuilt,
     spanned,
     static_shape,
@@ -61,16 +61,11 @@ def Untransposed() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names its
 
 def _needless_transposes(function: relay.Function) -> ExprSet:
     """Return the transposes that only products read, of matrices with contiguous rows."""
-    readers: ExprMap[list[relay.Expr]] = ExprMap()
-    for node in post_order(function.body):
-        for value in read_by(node):
-            readers.setdefault(value, []).append(node)
     return ExprSet(
         node
-        for node, read in readers.items()
+        for node, readers in readers_of(function).items()
         if _swaps(node)
-        and not node.same_as(function.body)
-        and all(map(_is_float_product, read))
+        and all(map(_is_float_product, readers))
         and _rows_lie_together(node.args[0])
     )
 
@@ -102,7 +97,10 @@ def _rows_lie_together(value: relay.Expr) -> bool:
 def _before(call: relay.Call, axis: int) -> tuple[relay.Expr, int] | None:
     """Return the operand that a copy reads, and where the axis is there; None: it is no copy, or
     the axis is not one there."""
-    shape, kind = static_shape(call.checked_type), traits_of(call.op.name).kind
+    name = op_name(call)
+    if name is None:
+        return None
+    shape, kind = static_shape(call.checked_type), traits_of(name).kind
     if kind == "permute":
         axes = call.attrs.axes or range(len(shape))[::-1]
         return call.args[0], int(axes[axis]) % len(shape)

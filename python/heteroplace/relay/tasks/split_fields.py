@@ -21,8 +21,8 @@ from heteroplace.relay.expressions import (
     is_injective,
     is_op_call,
     op_name,
-    post_order,
     read_by,
+    readers_of,
     rebuilt,
     spanned,
     static_shape,
@@ -51,12 +51,7 @@ def FieldsAsSlices() -> tvm.transform.Pass:  # noqa: N802  (named as TVM names i
 
 def _needless_splits(function: relay.Function) -> ExprSet:
     """Return the splits whose fields, as slices, would all be fused with what reads them."""
-    readers: ExprMap[list[relay.Expr]] = ExprMap()
-    for node in post_order(function.body):
-        readers[node] = []
-        for value in read_by(node):
-            readers[value].append(node)
-    readers[function.body].append(function)
+    readers = readers_of(function)
     return ExprSet(
         node
         for node, fields in readers.items()
