@@ -132,6 +132,13 @@ def has_bfloat16_kernels(target: tvm.target.Target) -> bool:
     return BFLOAT16_KERNELS in target.keys
 
 
+def rounds_for_tiles(target: tvm.target.Target) -> bool:
+    """Say whether products of many rows are rounded to bfloat16 for AMX, as the precisions "bf16"
+    and "int8" ask."""
+    is_low = has_bfloat16_kernels(target) or has_int8_activations(target)
+    return multiplies_tiles(target) and is_low
+
+
 def multiplies_integers(target: tvm.target.Target) -> bool:
     """Tell whether a target sums products of 8 bits in 32 bits by one instruction (AVX512-VNNI).
 

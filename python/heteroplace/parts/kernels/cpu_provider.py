@@ -47,8 +47,11 @@ _FINISHES = {
 }
 """Rewrites of lowered kernels that have one of our ops, by its name."""
 _AMX_OPS = (
-    *("heteroplace_bfloat16", "heteroplace_int8_matmul", "heteroplace_quantised_matmul"),
-    *("contrib_conv2d_NCHWc", "heteroplace_cached_attention"),
+    "heteroplace_bfloat16",
+    "heteroplace_int8_matmul",
+    "heteroplace_quantised_matmul",
+    "heteroplace_cached_attention",
+    "contrib_conv2d_NCHWc",
 )
 """Parts of the names of kernels that AMX may compute."""
 _SOFTMAX_OPS = ("nn.softmax", "heteroplace_cached_attention")

@@ -17,18 +17,19 @@ from typing import Any
 import tvm
 from tvm import tir
 
-from heteroplace.relay.bfloat16_vectors import BFLOAT16_LANES, rounded_vector
+from heteroplace.relay.bfloat16_vectors import (
+    BFLOAT16_LANES,
+    IN_WORD,
+    WORD,
+    joined_vectors,
+    number_in_word,
+)
 from heteroplace.relay.cache.attention_kernel import AttentionKernel, AttentionTask, MemoryRows
 from heteroplace.relay.cache.online_softmax import BLOCK_KEYS, KeyBlock
 from heteroplace.relay.llvm_text import transpose_text
-from heteroplace.relay.targets import (
-    AMX_LOOPS,
-    has_bfloat16_kernels,
-    has_int8_activations,
-    multiplies_tiles,
-)
+from heteroplace.relay.targets import AMX_LOOPS, rounds_for_tiles
 
-_WORD, _HALF_BITS, _IN_WORD = "uint32", 16, 2
+_HALF_BLOCK = BLOCK_KEYS // IN_WORD
 _LEAST_ROWS = 48
 """Fewer queries of the heads of a group fill no tiles."""
 _WIDTHS = (64, 48, 32)
@@ -47,9 +48,8 @@ def is_for_tiles(queries: tuple[int, ...], groups: int) -> bool:
     """
     target = tvm.target.Target.current()
     _, heads, length, size = queries
-    is_low = has_bfloat16_kernels(target) or has_int8_activations(target)
-    is_whole = size % (_IN_WORD * BFLOAT16_LANES) == 0 and length * heads // groups >= _LEAST_ROWS
-    return multiplies_tiles(target) and is_low and is_whole
+    is_whole = size % (IN_WORD * BFLOAT16_LANES) == 0 and length * heads // groups >= _LEAST_ROWS
+    return rounds_for_tiles(target) and is_whole
 
 
 class TiledAttention(AttentionKernel):
@@ -67,26 +67,26 @@ class TiledAttention(AttentionKernel):
         return f"heteroplace_transpose_words_{self.lanes}"
 
     def _begin_task(self, rows: int) -> None:
-        half, half_block = self.size // _IN_WORD, BLOCK_KEYS // _IN_WORD
+        half = self.size // IN_WORD
         self.scaled = self._words("scaled", rows, half)
         self.key_words = self._words("key_words", BLOCK_KEYS, half)
         self.turned = self._words("turned", half, BLOCK_KEYS)
-        self.value_words = self._words("value_words", half_block, self.size)
-        self.share_words = self._words("share_words", self.tile_rows, half_block)
+        self.value_words = self._words("value_words", _HALF_BLOCK, self.size)
+        self.share_words = self._words("share_words", self.tile_rows, _HALF_BLOCK)
 
     def _words(self, name: str, *shape: int) -> tir.Buffer:
-        return self._buffer(name, *shape, dtype=_WORD)
+        return self._buffer(name, *shape, dtype=WORD)
 
     def _begin_row(self, task: AttentionTask, row: Any) -> None:
-        half = self.size // _IN_WORD
+        half = self.size // IN_WORD
         with self.builder.for_range(0, half // self.lanes, "vector") as vector:
             at = vector * self.lanes
             parts = (self._scaled_query(task, row, each) for each in (at, at + half))
-            self._store(self.scaled, _joined(*parts), row, at)
+            self._store(self.scaled, joined_vectors(*parts), row, at)
 
     def _begin_block(self, task: AttentionTask, block: KeyBlock) -> None:
         """Make words of keys, transposed, and of values: of those behind the last one, zeros."""
-        half, half_block, lanes = self.size // _IN_WORD, BLOCK_KEYS // _IN_WORD, self.lanes
+        half, lanes = self.size // IN_WORD, self.lanes
         with (
             self.builder.for_range(0, block.count, "key") as key,
             self.builder.for_range(0, half // lanes, "vector") as vector,
@@ -96,35 +96,36 @@ class TiledAttention(AttentionKernel):
                 self._load(self.keys, *where, vector * lanes + each, lanes=lanes)
                 for each in (0, half)
             )
-            self._store(self.key_words, _joined(*parts), key, vector * lanes)
+            self._store(self.key_words, joined_vectors(*parts), key, vector * lanes)
         self._transpose(MemoryRows(self.key_words, 0, half), block.count)
         zeros = self._all(tir.const(0, "float32"), lanes)
         with (
-            self.builder.for_range(0, half_block, "key") as key,
+            self.builder.for_range(0, _HALF_BLOCK, "key") as key,
             self.builder.for_range(0, self.size // lanes, "vector") as vector,
         ):
             values = []
-            for place in (key, key + half_block):
+            for place in (key, key + _HALF_BLOCK):
                 row = block.start + tir.min(place, block.count - 1)
                 at = task.sequence, task.group, row, vector * lanes
                 value = self._load(self.values, *at, lanes=lanes)
                 values.append(tir.if_then_else(place < block.count, value, zeros))
-            self._store(self.value_words, _joined(*values), key, vector * lanes)
+            self._store(self.value_words, joined_vectors(*values), key, vector * lanes)
 
     def _scores(self, block: KeyBlock, tile: Any) -> None:
         self._multiply_words(self.shares, 0, self.scaled, tile * self.tile_rows, self.turned)
 
     def _add_values(self, task: AttentionTask, block: KeyBlock, tile: Any) -> None:
-        half_block, row = BLOCK_KEYS // _IN_WORD, tile * self.tile_rows
+        row = tile * self.tile_rows
         with (
             self.builder.for_range(0, self.tile_rows, "row") as m,
-            self.builder.for_range(0, half_block // self.lanes, "vector") as vector,
+            self.builder.for_range(0, _HALF_BLOCK // self.lanes, "vector") as vector,
         ):
             at = vector * self.lanes
             parts = (
-                self._load(self.shares, m, each, lanes=self.lanes) for each in (at, at + half_block)
+                self._load(self.shares, m, each, lanes=self.lanes)
+                for each in (at, at + _HALF_BLOCK)
             )
-            self._store(self.share_words, _joined(*parts), m, at)
+            self._store(self.share_words, joined_vectors(*parts), m, at)
         self._multiply_words(self.totals, row, self.share_words, 0, self.value_words, adds=True)
 
     def _multiply_words(
@@ -152,22 +153,9 @@ class TiledAttention(AttentionKernel):
                     self._store(sums, tir.const(0, "float32"), sums_row + m, x)
                 with (
                     builder.for_range(0, depth, "depth") as at,
-                    builder.for_range(0, _IN_WORD, "place") as place,
+                    builder.for_range(0, IN_WORD, "place") as place,
                 ):
-                    one = _number(left.vload([left_row + m, at]), place)
-                    other = _number(right.vload([at, x]), place)
+                    one = number_in_word(left.vload([left_row + m, at]), place)
+                    other = number_in_word(right.vload([at, x]), place)
                     total = sums.vload([sums_row + m, x]) + one * other
                     self._store(sums, total, sums_row + m, x)
-
-
-def _joined(low: Any, high: Any) -> tir.PrimExpr:
-    """Return vectors of floats, rounded to bfloat16, as one of words."""
-    kind = f"{_WORD}x{BFLOAT16_LANES}"
-    lower, upper = (rounded_vector(each).astype(kind) for each in (low, high))
-    return lower | (upper << tir.Broadcast(tir.const(_HALF_BITS, _WORD), BFLOAT16_LANES))
-
-
-def _number(word: tir.PrimExpr, place: tir.Var) -> tir.PrimExpr:
-    """Return a number of a word as a float."""
-    half = word >> (place * _HALF_BITS).astype(_WORD)
-    return tir.reinterpret("float32", half << tir.const(_HALF_BITS, _WORD))

@@ -39,7 +39,7 @@ from heteroplace.parts.kernels.cpu.product_tiles import (
 from heteroplace.parts.kernels.cpu.quantised_pairs import PairedProduct, schedule_paired_product
 from heteroplace.parts.kernels.cpu.quantised_panels import SUMS, WORD_BITS, PanelWeights
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.targets import has_bfloat16_kernels, has_int8_activations, multiplies_tiles
+from heteroplace.relay.targets import has_int8_activations, rounds_for_tiles
 from heteroplace.relay.vnni import LANES
 from heteroplace.tvm_bridge import add_relay_op
 
@@ -77,10 +77,11 @@ def quantised_matmul(
         is_fusable=True,
     )
     target = tvm.target.Target.current()
-    is_rounded = has_int8_activations(target)
-    is_paired = multiplies_tiles(target) and (is_rounded or has_bfloat16_kernels(target))
     attrs = tvm.ir.make_node(
-        "DictAttrs", columns=columns, is_rounded=int(is_rounded), is_paired=int(is_paired)
+        "DictAttrs",
+        columns=columns,
+        is_rounded=int(has_int8_activations(target)),
+        is_paired=int(rounds_for_tiles(target)),
     )
     return relay.Call(tvm.ir.Op.get(QUANTISED_MATMUL_OP), [a, words, scales, offsets], attrs)
 

@@ -21,11 +21,16 @@ from tvm import te, tir
 
 from heteroplace.parts.kernels.cpu.product_tiles import TiledProduct, shape_of
 from heteroplace.parts.kernels.cpu.quantised_panels import SUMS, PanelWeights
-from heteroplace.parts.kernels.cpu.tile_assembly import PAIRS, numbers_of
+from heteroplace.parts.kernels.cpu.tile_assembly import PAIRS
 from heteroplace.parts.kernels.rewrites.narrow_weights import BFLOAT16_BITS, widened
-from heteroplace.relay.bfloat16_vectors import BFLOAT16_LANES, rounded_vector
+from heteroplace.relay.bfloat16_vectors import (
+    BFLOAT16_LANES,
+    IN_WORD,
+    WORD,
+    number_in_word,
+    rounded_vector,
+)
 
-_PAIR = numbers_of(PAIRS)
 _HALF_BITS = 16
 _ROWS, _WEIGHTS = "rounded_rows", "pairs"
 _HALF_STEP, _UPPER = 0x8000, 0xFFFF0000
@@ -68,21 +73,20 @@ class PairedProduct(NamedTuple):
 
         def pair(panel: Any, at: Any, x: Any) -> tir.PrimExpr:
             low, high = (
-                tir.reinterpret("uint32", self._weight(panel, _PAIR * at + place, x))
+                tir.reinterpret(WORD, self._weight(panel, IN_WORD * at + place, x))
                 + _const(_HALF_STEP)
-                for place in range(_PAIR)
+                for place in range(IN_WORD)
             )
             return (low >> _const(_HALF_BITS)) | (high & _const(_UPPER))
 
-        shape = panels, weights.depth // _PAIR, self._tiled.width
+        shape = panels, weights.depth // IN_WORD, self._tiled.width
         pairs = te.compute(shape, pair, _WEIGHTS)
 
         def left(y: Any, at: Any, place: Any) -> tir.PrimExpr:
-            return widened(rows[y, _PAIR * at + place], SUMS)
+            return widened(rows[y, IN_WORD * at + place], SUMS)
 
         def right(panel: Any, at: Any, x: Any, place: Any) -> tir.PrimExpr:
-            half = pairs[panel, at, x] >> (place * _HALF_BITS).astype("uint32")
-            return widened(half.astype(BFLOAT16_BITS), SUMS)
+            return number_in_word(pairs[panel, at, x], place)
 
         return self._tiled.compute(left, right, tag_)
 
@@ -96,7 +100,7 @@ def schedule_paired_product(schedule: te.Schedule, product: te.Tensor, result: t
     tiled.schedule(schedule, product, result, pairs)
     making = schedule[pairs]
     panel, at, xo, lane = making.leaf_iter_vars
-    outer, at = making.split(at, math.gcd(_UNROLLED, depth // _PAIR))
+    outer, at = making.split(at, math.gcd(_UNROLLED, depth // IN_WORD))
     making.reorder(panel, outer, xo, at, lane)
     making.unroll(at)
 
@@ -121,8 +125,8 @@ def _rounded(a: te.Tensor) -> te.Tensor:
 
 
 def _const(bits: int) -> tir.PrimExpr:
-    return tir.const(bits, "uint32")
+    return tir.const(bits, WORD)
 
 
 def _tiled(rows: int, columns: int, depth: int, width: int) -> TiledProduct:
-    return TiledProduct((), rows, columns, depth // _PAIR, width, SUMS, PAIRS, is_right_made=True)
+    return TiledProduct((), rows, columns, depth // IN_WORD, width, SUMS, PAIRS, is_right_made=True)

@@ -26,11 +26,10 @@ from heteroplace.parts.kernels.cpu.amx.amx_assembly import (
     Part,
     can_block,
 )
+from heteroplace.relay.bfloat16_vectors import IN_WORD, WORD
 from heteroplace.tir.lowered_functions import without_names
 
-ITEM_BYTES = {"uint16": 2, "uint8": 1, "int8": 1, "uint32": 4}
-_WORD, _IN_WORD = "uint32", 2
-"""Type of a word, and the numbers of 16 bits that a kernel has put into each."""
+ITEM_BYTES = {"uint16": 2, "uint8": 1, "int8": 1, WORD: 4}
 _SUM_BYTES = 4
 _TILE_COLUMNS = ROW_BYTES // _SUM_BYTES
 _MAX_UNROLLED = 16
@@ -53,9 +52,9 @@ class _Access(NamedTuple):
 
     def of_numbers(self, place: tir.Var) -> _Access:
         """Return the same of the numbers at a place in words, if the buffer has words."""
-        if self.buffer.dtype != _WORD:
+        if self.buffer.dtype != WORD:
             return self
-        return _Access(self.buffer, self.index * _IN_WORD + place, _IN_WORD)
+        return _Access(self.buffer, self.index * IN_WORD + place, IN_WORD)
 
     def item(self, index: tir.PrimExpr) -> tir.BufferLoad:
         """Return the item that has a number."""
@@ -144,7 +143,7 @@ class MarkedLoops:
         accesses = [_Access(each.buffer, without_names(each.indices[0], names)) for each in loads]
         is_sums = [each.buffer.data.same_as(sums[0].buffer.data) for each in accesses]
         accesses.insert(0, accesses.pop(is_sums.index(True)))
-        if accesses[-1].buffer.dtype == _WORD:
+        if accesses[-1].buffer.dtype == WORD:
             in_sums, _, in_right = (_variables(each.index) for each in accesses)
             (place,) = set(extents) - in_sums - in_right
             accesses = [each.of_numbers(place) for each in accesses]
